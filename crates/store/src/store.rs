@@ -4,17 +4,17 @@
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 use trestle_contract::ids::{ArtifactId, RunId, RunnerId, VersionId, WorkflowId};
+use trestle_domain::RunAccess;
 
 use crate::error::StoreResult;
 use crate::model::{
-    ArtifactRow, AssignmentClaim, CancelOutcome, CancelState, ClaimedAssignment, ClaimedRun,
-    ComputeUsage, CreatedRun, Deployed, EventPage, Fence, Finalize, Finalized, Heartbeat,
-    HeartbeatAnswer, IdempotencyKey, IdempotencyStart, LeaseMode, Metered, NewArtifact, NewRun,
-    NewRunner, NewSecret, NewUpload, NewVersion, Offer, Organisation, PoolRow,
-    RegistrationTokenRow, ReleaseReason, Releaser, RunClaim, RunFilter, RunListRow, RunPage,
-    RunRow, RunnerRow, SecretRow, StoredAnswer, SweepReport, TelemetryBatch, TokenHash,
-    TokenReport, TurnMeter, TurnRow, UploadRow, VersionListRow, VersionRow, WorkflowListRow,
-    WorkflowRow, WrittenArtifact, TakenBack,
+    ArtifactRow, AssignmentClaim, CancelOutcome, CancelState, ClaimedAssignment, ClaimedRun, ComputeUsage,
+    CreatedRun, Deployed, EventPage, Fence, Finalize, Finalized, Heartbeat, HeartbeatAnswer, IdempotencyKey,
+    IdempotencyStart, LeaseMode, Metered, NewArtifact, NewRun, NewRunner, NewSecret, NewUpload, NewVersion,
+    Offer, Organisation, PoolRow, RegistrationTokenRow, RelayTurn, ReleaseReason, Releaser, RunClaim,
+    RunFilter, RunListRow, RunPage, RunRow, RunnerRow, SecretRow, StoredAnswer, SweepReport, TakenBack,
+    TelemetryBatch, TokenHash, TokenReport, TurnMeter, TurnRow, UploadRow, VersionListRow, VersionRow,
+    WorkflowListRow, WorkflowRow, WrittenArtifact,
 };
 
 /// Something that was committed. A hint to look again, never the data itself.
@@ -79,11 +79,7 @@ pub trait Store: Send + Sync + 'static {
     async fn delete_workflow(&self, id: &WorkflowId) -> StoreResult<()>;
 
     /// Switches a workflow off (`true`) or on. Queued and running runs are left alone. Idempotent.
-    async fn set_workflow_disabled(
-        &self,
-        id: &WorkflowId,
-        disabled: bool,
-    ) -> StoreResult<WorkflowRow>;
+    async fn set_workflow_disabled(&self, id: &WorkflowId, disabled: bool) -> StoreResult<WorkflowRow>;
 
     // ---- runs ------------------------------------------------------------------------------
 
@@ -148,8 +144,9 @@ pub trait Store: Send + Sync + 'static {
     /// Whether the session shall stop.
     async fn cancel_state(&self, fence: &Fence) -> StoreResult<CancelState>;
 
-    /// Checks that a fence is current and its leases live, for calls that change nothing here.
-    async fn check_fence(&self, fence: &Fence) -> StoreResult<()>;
+    /// Who may speak for the run of this token now, for calls that change nothing here; judge it
+    /// with [`trestle_domain::admit`].
+    async fn access(&self, fence: &Fence) -> StoreResult<RunAccess>;
 
     /// Takes back every run of which a lease has lapsed, at most `limit` of them.
     async fn sweep_leases(&self, limit: u32) -> StoreResult<SweepReport>;
@@ -174,10 +171,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// The frames after a cursor, in order, up to the watermark: a frame is not shown while one
     /// before it may still arrive.
-    async fn read_events(&self, run: &RunId, after: i64, limit: u32) -> StoreResult<EventPage>;
+    async fn read_events(&self, run: &RunId, after: u64, limit: u32) -> StoreResult<EventPage>;
 
     /// The highest stored cursor, 0 when there is none.
-    async fn last_cursor(&self, run: &RunId) -> StoreResult<i64>;
+    async fn last_cursor(&self, run: &RunId) -> StoreResult<u64>;
 
     // ---- usage -------------------------------------------------------------------------------
 
@@ -187,8 +184,12 @@ pub trait Store: Send + Sync + 'static {
     /// Stores a token report of a run process. Fenced.
     async fn record_tokens(&self, report: TokenReport) -> StoreResult<()>;
 
-    /// Meters a brokered turn, once.
+    /// Meters a brokered turn, once: a second call with its key changes nothing. Not fenced, and
+    /// also accepted for a run that has ended: the provider charged.
     async fn meter_turn(&self, turn: TurnMeter) -> StoreResult<Metered>;
+
+    /// A metered turn of a run, by its key.
+    async fn relay_turn(&self, run: &RunId, turn_key: &str) -> StoreResult<Option<RelayTurn>>;
 
     /// The meter rows of a run, oldest first.
     async fn list_turns(&self, run: &RunId) -> StoreResult<Vec<TurnRow>>;
@@ -222,12 +223,8 @@ pub trait Store: Send + Sync + 'static {
     async fn put_secret(&self, secret: NewSecret) -> StoreResult<(SecretRow, bool)>;
 
     /// Replaces the value of a secret.
-    async fn rotate_secret(
-        &self,
-        id: &str,
-        sealed: Vec<u8>,
-        last4: Option<String>,
-    ) -> StoreResult<SecretRow>;
+    async fn rotate_secret(&self, id: &str, sealed: Vec<u8>, last4: Option<String>)
+    -> StoreResult<SecretRow>;
 
     /// All secrets, by name, without values.
     async fn list_secrets(&self) -> StoreResult<Vec<SecretRow>>;
@@ -236,11 +233,8 @@ pub trait Store: Send + Sync + 'static {
     async fn delete_secret(&self, id: &str) -> StoreResult<()>;
 
     /// The sealed value of a name: that of the environment, else the organisation's.
-    async fn sealed_secret(
-        &self,
-        name: &str,
-        environment: Option<&str>,
-    ) -> StoreResult<(SecretRow, Vec<u8>)>;
+    async fn sealed_secret(&self, name: &str, environment: Option<&str>)
+    -> StoreResult<(SecretRow, Vec<u8>)>;
 
     // ---- runners -----------------------------------------------------------------------------
 
@@ -254,11 +248,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// Uses a registration token up and registers the runner. Of several callers one wins; the
     /// others get [`crate::Entity::RegistrationToken`] not found.
-    async fn redeem_registration_token(
-        &self,
-        token: TokenHash,
-        runner: NewRunner,
-    ) -> StoreResult<RunnerRow>;
+    async fn redeem_registration_token(&self, token: TokenHash, runner: NewRunner) -> StoreResult<RunnerRow>;
 
     /// Registers a runner in a pool (made if it does not exist) without a token.
     async fn create_runner(&self, pool: &str, runner: NewRunner) -> StoreResult<RunnerRow>;
@@ -291,11 +281,7 @@ pub trait Store: Send + Sync + 'static {
     async fn begin_idempotent(&self, key: &IdempotencyKey) -> StoreResult<IdempotencyStart>;
 
     /// Stores the answer for the keep time.
-    async fn finish_idempotent(
-        &self,
-        key: &IdempotencyKey,
-        answer: StoredAnswer,
-    ) -> StoreResult<()>;
+    async fn finish_idempotent(&self, key: &IdempotencyKey, answer: StoredAnswer) -> StoreResult<()>;
 
     /// Forgets a request that was started.
     async fn abandon_idempotent(&self, key: &IdempotencyKey) -> StoreResult<()>;

@@ -19,7 +19,7 @@ pub struct EventPage {
     /// The frames after the asked cursor.
     pub frames: Vec<EventFrame>,
     /// The cursor to go on from: that of the last frame, or the asked one.
-    pub resume_after: i64,
+    pub resume_after: u64,
     /// True when the run has ended and everything was read.
     pub done: bool,
     /// True when the page was cut by its limit: read again at once.

@@ -10,8 +10,8 @@ use super::run::RunRow;
 pub struct Fence {
     /// The run.
     pub run: RunId,
-    /// Its fencing token.
-    pub epoch: i64,
+    /// The fencing token that the session's run token carries.
+    pub epoch: u64,
 }
 
 /// An offer made to a runner.
@@ -80,7 +80,7 @@ pub struct ClaimedRun {
     /// End of the run lease, ms.
     pub lease_until: i64,
     /// Highest stored cursor of the run.
-    pub last_event_cursor: i64,
+    pub last_event_cursor: u64,
     /// True when this session had claimed before.
     pub repeated: bool,
 }

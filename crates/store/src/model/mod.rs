@@ -10,9 +10,7 @@ mod secret;
 mod usage;
 mod workflow;
 
-pub use artifact::{
-    ArtifactRow, NewArtifact, NewUpload, UploadPurpose, UploadRow, WrittenArtifact,
-};
+pub use artifact::{ArtifactRow, NewArtifact, NewUpload, UploadPurpose, UploadRow, WrittenArtifact};
 pub use event::{EventPage, TelemetryBatch};
 pub use idempotency::{IdempotencyStart, StoredAnswer};
 pub use lease::{
@@ -20,13 +18,12 @@ pub use lease::{
     LeaseMode, Offer, ReleaseReason, Releaser, RunClaim, SweepReport, TakenBack,
 };
 pub use run::{
-    CancelOutcome, ChildKind, CreatedRun, Finalize, Finalized, IdempotencyKey, NewRun, Outcome,
-    ParentLink, Placement, RunFailure, RunFilter, RunListRow, RunPage, RunPosition, RunRow,
-    RunTotals, Trigger,
+    CancelOutcome, ChildKind, CreatedRun, Finalize, Finalized, IdempotencyKey, NewRun, Outcome, ParentLink,
+    Placement, RunFailure, RunFilter, RunListRow, RunPage, RunPosition, RunRow, RunTotals, Trigger,
 };
 pub use runner::{NewRunner, PoolRow, RegistrationTokenRow, RunnerRow, TokenHash};
 pub use secret::{IfExists, NewSecret, SecretRow};
-pub use usage::{ComputeUsage, Metered, TokenReport, TurnMeter, TurnRow, TurnTokens};
+pub use usage::{ComputeUsage, Metered, RelayTurn, TokenReport, TurnMeter, TurnRow, TurnTokens};
 pub use workflow::{
     DeployTarget, Deployed, NewVersion, Organisation, ProgramRow, VersionListRow, VersionRow,
     WorkflowListRow, WorkflowRow,

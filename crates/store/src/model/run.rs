@@ -115,9 +115,9 @@ pub struct RunRow {
     /// Status.
     pub status: RunStatus,
     /// 1-based try.
-    pub attempt: i64,
+    pub attempt: u32,
     /// The newest fencing token.
-    pub epoch: i64,
+    pub epoch: u64,
     /// Program input.
     pub input: Option<RawJson>,
     /// Trigger kind.
@@ -210,7 +210,7 @@ pub struct RunListRow {
     /// Trigger kind.
     pub trigger_kind: String,
     /// Try.
-    pub attempt: i64,
+    pub attempt: u32,
     /// Parent run.
     pub parent: Option<RunId>,
     /// Concurrency key.

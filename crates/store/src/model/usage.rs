@@ -50,16 +50,32 @@ pub struct TokenReport {
 pub struct TurnMeter {
     /// The run. Not fenced: what the provider charged is recorded whoever holds the run.
     pub run: RunId,
-    /// Identifies the turn; there is one row per key.
+    /// Identifies the turn; there is one row per key, and the first one stays.
     pub turn_key: String,
-    /// Model that was called.
+    /// Model that was called, as `provider/model`.
     pub model: String,
     /// Counts.
     pub tokens: TurnTokens,
     /// Cost in millionths of a US dollar.
     pub cost_micros: i64,
-    /// True when the counts were not told by the provider. A later exact row replaces it.
+    /// True when the counts were not told by the provider.
     pub estimated: bool,
+    /// Hash of the request, so that a repeat under the same key can be told from another request.
+    pub request_digest: [u8; 32],
+    /// The sealed result, kept until the run ends so that a repeat gets it without a second call
+    /// of the model. At most 16 MiB.
+    pub result: Option<Vec<u8>>,
+}
+
+/// A metered turn as a repeat of its request finds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RelayTurn {
+    /// Hash of the request.
+    pub request_digest: [u8; 32],
+    /// The sealed result, if it was kept.
+    pub result: Option<Vec<u8>>,
+    /// The meter row.
+    pub row: TurnRow,
 }
 
 /// What metering a turn did.

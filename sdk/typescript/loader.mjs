@@ -1,0 +1,367 @@
+// Starts one program in this process and reports how it ended.
+//
+//   node loader.mjs [--warm]
+//
+// Descriptor 3 is a duplex stream to the process that supervises the run, one JSON object a line:
+//
+//   out  {"type":"ready"}
+//   in   {"sock","entry","cwd","env":{…},"root"?}      exactly one line; end of file before it: exit 0
+//   out  {"type":"returned"}                           the host has accepted the return value
+//   out  {"type":"failed","phase","reason","error"}    see `fail` below
+//
+// Nothing else is given to the program: no token, and no descriptor that its children inherit.
+import { closeSync, readSync, writeSync } from "node:fs";
+import { dirname } from "node:path";
+import { inspect } from "node:util";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { getEventListeners } from "node:events";
+import { HOST_SOCK_ENV, HostClient, freezeContext, installHost } from "./core.mjs";
+import { HostError, reviveBySchema } from "./values.mjs";
+import { authorPath, authorPlace, showAuthorStacks } from "./stack.mjs";
+
+// The program may replace any of these; what the loader does with them must not change.
+const parseJson = JSON.parse;
+const stringifyJson = JSON.stringify;
+const exit = process.exit.bind(process);
+const reallyExit = process.reallyExit.bind(process);
+const startTimer = globalThis.setTimeout;
+
+const CHANNEL = 3;
+const SIGNATURE = "export default async function run(input, context) { … }";
+const CODE = /^[A-Z][A-Z0-9_]{0,63}$/;
+
+/** How long a program may go on when its host is gone. */
+const ORPHAN_MS = 500;
+
+/** waiting → import → run → return → done, or failed from any of the middle ones. */
+let stage = "waiting";
+let client;
+let exitCall;
+const streams = new Set();
+
+// ---------------------------------------------------------------------------------------------
+// The channel
+
+function report(message) {
+  const bytes = Buffer.from(`${stringifyJson(message)}\n`);
+  try {
+    for (let sent = 0; sent < bytes.length; ) sent += writeSync(CHANNEL, bytes, sent);
+  } catch {
+    // The supervisor is gone, and nobody is left to tell.
+  }
+}
+
+/** The assignment, or undefined at end of file. Blocks: a prestarted process uses no time while it waits. */
+function readAssignment() {
+  const chunks = [];
+  const chunk = Buffer.allocUnsafe(64 * 1024);
+  for (;;) {
+    const size = readSync(CHANNEL, chunk, 0, chunk.length, null);
+    if (size === 0) return undefined;
+    const end = chunk.subarray(0, size).indexOf(10);
+    chunks.push(Buffer.from(chunk.subarray(0, end < 0 ? size : end)));
+    if (end >= 0) return parseJson(Buffer.concat(chunks).toString("utf8"));
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+// The ends
+
+/** Remembers which of stdout and stderr came into use: opening one only to flush it costs a millisecond. */
+function watchStream(name) {
+  const { get, ...rest } = Object.getOwnPropertyDescriptor(process, name);
+  const watched = () => {
+    const stream = get.call(process);
+    streams.add(stream);
+    return stream;
+  };
+  Object.defineProperty(process, name, { ...rest, get: watched });
+}
+
+function flushed(stream) {
+  if (stream.writableLength === 0 || stream.destroyed) return undefined;
+  return new Promise((resolve) => {
+    stream.once("error", resolve);
+    stream.once("close", resolve);
+    stream.write("", resolve);
+  });
+}
+
+async function leave(code) {
+  await Promise.all([...streams].map(flushed));
+  exit(code);
+}
+
+const isError = (value) => typeof value === "object" && value !== null && "message" in value && "stack" in value;
+
+function messageOf(thrown) {
+  if (!isError(thrown)) {
+    if (typeof thrown?.message === "string" && thrown.message !== "") return thrown.message;
+    return `the program threw ${typeof thrown === "string" ? thrown : inspect(thrown, { depth: 2, breakLength: 120 })}`;
+  }
+  const message = String(thrown.message) || String(thrown.name ?? "Error");
+  const { cause } = thrown;
+  return isError(cause) && cause.message && !message.includes(cause.message) ? `${message}: ${cause.message}` : message;
+}
+
+function hintOf(thrown) {
+  const hint = thrown?.hint ?? thrown?.data?.hint;
+  return typeof hint === "string" && hint !== "" ? hint : undefined;
+}
+
+const SDK_FOLDER = `${dirname(fileURLToPath(import.meta.url))}/`;
+
+/** Frames of the loader, the SDK and Node tell an author nothing. */
+function isOwnFrame(line) {
+  if (!/^\s+at /.test(line)) return false;
+  const at = line.indexOf(SDK_FOLDER);
+  return line.includes("node:internal") || (at >= 0 && /^[^/]+\.mjs:/.test(line.slice(at + SDK_FOLDER.length)));
+}
+
+const withoutOwnFrames = (text) => text.split("\n").filter((line) => !isOwnFrame(line)).join("\n");
+
+function stackOf(thrown) {
+  return isError(thrown) && typeof thrown.stack === "string" ? withoutOwnFrames(thrown.stack) : undefined;
+}
+
+/** What any throw looks like on the channel; every step is guarded, the value is the program's. */
+function describe(thrown) {
+  try {
+    const code = typeof thrown?.code === "string" && CODE.test(thrown.code) ? thrown.code : "PROGRAM_ERROR";
+    return {
+      code,
+      name: isError(thrown) ? String(thrown.name) : typeof thrown,
+      message: messageOf(thrown),
+      hint: hintOf(thrown),
+      stack: stackOf(thrown),
+    };
+  } catch {
+    return { code: "PROGRAM_ERROR", name: "Error", message: "the program threw a value that cannot be shown" };
+  }
+}
+
+/**
+ * Ends the run as failed; the first failure wins. `reason` is one of
+ *   syntax | import | export | throw | unhandled | return | exit | stuck | host
+ */
+function fail(reason, error, trace) {
+  if (stage === "done" || stage === "failed") return;
+  const phase = stage === "import" || stage === "waiting" ? "import" : "run";
+  stage = "failed";
+  report({ type: "failed", phase, reason, error });
+  if (trace !== undefined) {
+    try {
+      process.stderr.write(`${trace}\n`);
+    } catch {
+      // The program closed its stderr; the report has been sent.
+    }
+  }
+}
+
+/** The text for the run's log: the stack, the causes and the properties of what was thrown. */
+function traceOf(thrown, error) {
+  try {
+    return isError(thrown) ? withoutOwnFrames(inspect(thrown)) : error.message;
+  } catch {
+    return error.message;
+  }
+}
+
+function failWith(reason, thrown, hint) {
+  const error = describe(thrown);
+  error.hint ??= hint;
+  fail(reason, error, traceOf(thrown, error));
+}
+
+// ---------------------------------------------------------------------------------------------
+// Traps
+
+function trapExit() {
+  process.exit = (code) => {
+    if (stage === "return" && !client.flushed) return; // the return value is still on its way out
+    if (exitCall === undefined) {
+      const at = new Error("process.exit was called here");
+      Error.captureStackTrace(at, process.exit);
+      exitCall = { code: code ?? process.exitCode ?? 0, at };
+    }
+    exit(code);
+  };
+  process.reallyExit = (code) => {
+    exited();
+    finish(code);
+  };
+  process.on("exit", exited);
+  process.on("beforeExit", () => {
+    // Nothing is left to do, but a program may wait for its cancellation alone.
+    if (client !== undefined && getEventListeners(client.signal, "abort").length > 0) client.hold();
+  });
+}
+
+/** Lets readers of the pipes see their end before the process has torn itself down. */
+function finish(code) {
+  for (const descriptor of [1, 2]) {
+    try {
+      closeSync(descriptor);
+    } catch {
+      // closed by the program
+    }
+  }
+  reallyExit(code);
+}
+
+function exited() {
+  if (stage !== "import" && stage !== "run") return;
+  if (exitCall === undefined) {
+    const what = stage === "import" ? "the program's import never finished" : "run() never settled";
+    fail("stuck", {
+      code: "PROGRAM_ERROR",
+      name: "Error",
+      message: `${what}: nothing is left to wait for`,
+      hint: "a promise is awaited that nothing will ever resolve; look for a missing resolve() or callback",
+    });
+    return;
+  }
+  const { at } = exitCall;
+  fail(
+    "exit",
+    {
+      code: "PROGRAM_ERROR",
+      name: "Error",
+      message: `the program exited without returning: it called process.exit(${exitCall.code})`,
+      hint: "return a value from run() to complete, or throw an error to fail",
+      stack: stackOf(at),
+    },
+    `process.exit(${exitCall.code}) was called before run() returned\n${(stackOf(at) ?? "").split("\n").slice(1).join("\n")}`,
+  );
+}
+
+function trapErrors() {
+  process.on("uncaughtException", (thrown, origin) => {
+    if (process.listenerCount("uncaughtException") > 1) return; // the program handles them itself
+    if (stage === "return" || stage === "done") {
+      process.stderr.write(`after run() returned: ${traceOf(thrown, describe(thrown))}\n`);
+      return;
+    }
+    const hint =
+      origin === "unhandledRejection"
+        ? "a promise was rejected and nobody awaited it: await it, or add .catch()"
+        : "an error was thrown outside of run(), for example in a timer or an event listener";
+    failWith("unhandled", thrown, hint);
+    void leave(1);
+  });
+}
+
+// ---------------------------------------------------------------------------------------------
+// The program
+
+function failImport(thrown) {
+  const error = describe(thrown);
+  let reason = "import";
+  if (thrown instanceof SyntaxError) {
+    reason = "syntax";
+    const place = /^(file:\/\/\/\S+?):(\d+)/.exec(String(thrown.stack));
+    if (place !== null) error.message = `${authorPlace(place[1], Number(place[2]), 1).replace(/:\d+$/, "")}: ${error.message}`;
+  } else if (error.code === "ERR_MODULE_NOT_FOUND") {
+    error.hint ??= "add the package to package.json, install it, and deploy again";
+  } else {
+    error.hint ??= "the error was thrown while the program was imported, before run() was called";
+  }
+  error.message = error.message.replace(/'?(\/[^\s']+)'?/g, (text, path) => (authorPath(path) === path ? text : authorPath(path)));
+  fail(reason, error, traceOf(thrown, error));
+}
+
+async function importProgram(entry) {
+  let program;
+  try {
+    program = await import(pathToFileURL(entry).href);
+  } catch (thrown) {
+    failImport(thrown);
+    return undefined;
+  }
+  if (typeof program.default === "function") return program.default;
+  const names = Object.keys(program).filter((name) => name !== "default");
+  const found = "default" in program ? `its default export is of type ${typeof program.default}` : "it has no default export";
+  const others = names.length > 0 ? ` (it exports ${names.join(", ")})` : "";
+  fail("export", {
+    code: "VALIDATION_FAILED",
+    name: "Error",
+    message: `${authorPath(entry)} does not export a run function: ${found}${others}`,
+    hint: `write \`${SIGNATURE}\``,
+  });
+  return undefined;
+}
+
+async function runProgram(assignment) {
+  // The import starts while the host answers: neither needs the other.
+  const session = client.bootstrap();
+  session.catch(() => {});
+  const run = await importProgram(assignment.entry);
+  if (run === undefined) return;
+  let bootstrap;
+  try {
+    bootstrap = await session;
+  } catch (thrown) {
+    failWith("host", thrown);
+    return;
+  }
+  const input = reviveBySchema(bootstrap.input, bootstrap.input_schema);
+  const context = freezeContext(bootstrap.context, client.signal);
+  stage = "run";
+  let value;
+  try {
+    value = await run(input, context);
+  } catch (thrown) {
+    failWith("throw", thrown);
+    return;
+  }
+  if (stage !== "run") return;
+  stage = "return";
+  try {
+    await client.reportReturn(value);
+  } catch (thrown) {
+    const mismatch = thrown instanceof HostError && thrown.code === "VALIDATION_FAILED";
+    failWith("return", thrown, mismatch ? "return a value of the declared type, or change the type and redeploy" : undefined);
+    return;
+  }
+  stage = "done";
+  report({ type: "returned" });
+}
+
+function place(assignment) {
+  process.chdir(assignment.cwd);
+  Object.assign(process.env, assignment.env);
+  process.env[HOST_SOCK_ENV] = assignment.sock;
+  process.argv = [process.execPath, assignment.entry];
+  showAuthorStacks(assignment.root ?? dirname(assignment.entry));
+}
+
+async function main() {
+  trapExit();
+  trapErrors();
+  watchStream("stdout");
+  watchStream("stderr");
+  if (process.argv.includes("--warm")) {
+    // Everything a run touches is loaded before there is a run.
+    await import("./index.mjs");
+    void process.stdout;
+    void process.stderr;
+  }
+  report({ type: "ready" });
+  const assignment = readAssignment();
+  if (assignment === undefined) exit(0);
+  stage = "import";
+  place(assignment);
+  client = new HostClient(assignment.sock);
+  installHost(client);
+  client.onclose = () => startTimer(() => void leave(1), ORPHAN_MS);
+  await runProgram(assignment);
+  client.onclose = undefined;
+  client.close();
+  await leave(stage === "done" ? 0 : 1);
+}
+
+// Not awaited at the top level: Node would warn about a run that never settles, which `exited` reports.
+main().catch((thrown) => {
+  failWith("host", thrown);
+  void leave(1);
+});

@@ -1,0 +1,59 @@
+//! Who is asking.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{OrgId, Slug, UserId};
+
+/// Role in an organisation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// May do everything.
+    Owner,
+    /// May manage.
+    Admin,
+    /// May deploy and run.
+    Member,
+    /// May look.
+    Viewer,
+}
+
+/// `GET /v1/me`, response.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+pub struct Me {
+    /// Who.
+    pub user: MeUser,
+    /// Where.
+    pub memberships: Vec<Membership>,
+}
+
+/// The person or principal behind a credential.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+pub struct MeUser {
+    /// Identity.
+    pub id: UserId,
+    /// Address; a principal without one has a made-up one.
+    pub email: String,
+    /// Name.
+    #[serde(default)]
+    pub name: Option<String>,
+}
+
+/// One organisation of a person.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Membership {
+    /// The organisation.
+    pub org_id: OrgId,
+    /// Its slug.
+    pub slug: Slug,
+    /// The person's role there.
+    pub role: Role,
+    /// Its name.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Its plan; `null` here.
+    #[serde(default)]
+    pub plan: Option<String>,
+}

@@ -70,6 +70,10 @@ error_codes! {
     InternalError = "INTERNAL_ERROR", 500, "TR0014";
     /// The service is starting, stopping or out of room.
     Unavailable = "UNAVAILABLE", 503, "TR0015";
+    /// The listen address cannot be bound.
+    ListenFailed = "LISTEN_FAILED", 500, "TR0016";
+    /// The data directory is in use, not writable, or not one of ours.
+    DataDirectory = "DATA_DIRECTORY", 500, "TR0017";
     /// No provider or model is configured for the request.
     ModelUnresolved = "MODEL_UNRESOLVED", 422, "TR0101";
     /// The model provider failed.

@@ -100,6 +100,9 @@ pub struct ToolCallRequest {
     /// Its input.
     #[schema(value_type = Object)]
     pub input: JsonObject,
+    /// The arguments as the model wrote them, when they were no JSON object; `input` is empty then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub invalid_input: Option<String>,
 }
 
 /// A file in a conversation: its bytes or a URL. When both are given, the bytes win.

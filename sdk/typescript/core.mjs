@@ -1,7 +1,9 @@
 // The connection to the host: the JSON-RPC client and the active host.
+import { createRequire } from "node:module";
 import { connect as connectSocket } from "node:net";
-import { agentWireOptions } from "./agent-options.mjs";
-import { HostError, artifactBody, compact, encodeCanonical, isObject } from "./values.mjs";
+import {
+  HostError, agentWireOptions, artifactBody, compact, encodeCanonical, isFilled, isObject, isText,
+} from "./values.mjs";
 
 // Taken before any program code runs, which may replace these.
 const parseJson = JSON.parse;
@@ -17,8 +19,6 @@ const MAX_FRAME_UNITS = 192 * 1024 * 1024;
 // ---------------------------------------------------------------------------------------------
 // The client
 
-const isText = (value) => typeof value === "string";
-const isFilled = (value) => typeof value === "string" && value !== "";
 const isJson = (value) => value !== undefined;
 const isNumber = (value) => typeof value === "number";
 const isList = (value) => Array.isArray(value);
@@ -90,9 +90,10 @@ function badResult(method, result) {
 const protocolError = (method, detail) =>
   new HostError("PROTOCOL_ERROR", `the host's answer to ${method} is malformed: ${detail}`);
 
-/** `data` and whatever it holds cannot be changed by the program, except `signal`, which is live. */
-export function freezeContext(data, signal) {
-  const context = { ...data, signal };
+/** The context of a run: nothing in it can be changed. `host.signal` is made when it is first read. */
+export function freezeContext(data, host) {
+  const context = { ...data };
+  Object.defineProperty(context, "signal", { get: () => host.signal, enumerable: true });
   for (const key of ["environment", "actor", "trigger"]) {
     if (isObject(context[key])) context[key] = Object.freeze({ ...context[key] });
   }
@@ -112,7 +113,8 @@ export class HostClient {
   #nextId = 1;
   #pending = new Map();
   #tools = new Map();
-  #cancel = new AbortController();
+  #abort;
+  #cancelled;
   #partial = [];
   #closed;
   #onClose;
@@ -143,7 +145,16 @@ export class HostClient {
 
   /** Aborted, with a CANCELLED HostError as its reason, when the run is cancelled. */
   get signal() {
-    return this.#cancel.signal;
+    if (this.#abort === undefined) {
+      this.#abort = new AbortController();
+      if (this.#cancelled !== undefined) this.#abort.abort(this.#cancelled);
+    }
+    return this.#abort.signal;
+  }
+
+  /** True when the program has looked at `signal`: it may be waiting for it. */
+  get watched() {
+    return this.#abort !== undefined;
   }
 
   /** True when every frame handed to this client has left the process. */
@@ -265,9 +276,10 @@ export class HostClient {
   }
 
   #notified(frame) {
-    if (frame.method !== "cancel" || this.#cancel.signal.aborted) return;
+    if (frame.method !== "cancel" || this.#cancelled !== undefined) return;
     const reason = isObject(frame.params) && isFilled(frame.params.reason) ? frame.params.reason : "the run was cancelled";
-    this.#cancel.abort(new HostError("CANCELLED", reason));
+    this.#cancelled = new HostError("CANCELLED", reason);
+    this.#abort?.abort(this.#cancelled);
   }
 
   #answerFailure(id, code, message) {
@@ -304,7 +316,7 @@ export class HostClient {
   async #invoke(tool, input, ended) {
     const stop = new AbortController();
     const abort = (event) => stop.abort(event.target.reason);
-    const sources = [ended, this.#cancel.signal];
+    const sources = [ended, this.signal];
     for (const source of sources) {
       if (source.aborted) stop.abort(source.reason);
       else source.addEventListener("abort", abort, { once: true });
@@ -478,4 +490,16 @@ export function getHost() {
     return attempt.then(() => active);
   }
   return connecting.then(() => active);
+}
+
+/** Loads a part of the SDK that most programs never use; they should not wait for it. */
+export const load = createRequire(import.meta.url);
+
+/**
+ * Makes a host of stubs the active one, in place of whatever is active. A capability without a stub
+ * fails with a message that says which one to pass; `sleep`, `phase` and `usage` have defaults.
+ */
+export function installTestHost(overrides = {}) {
+  const sdk = { HostError, freezeContext, installHost, peekHost, resetHost };
+  return load("./test-host.cjs").installTestHost(overrides, sdk);
 }

@@ -10,14 +10,13 @@
 //   out  {"type":"failed","phase","reason","error"}    see `fail` below
 //
 // Nothing else is given to the program: no token, and no descriptor that its children inherit.
-import { closeSync, readSync, writeSync } from "node:fs";
-import { dirname } from "node:path";
+import { closeSync, readSync, readdirSync, writeSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { inspect } from "node:util";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { getEventListeners } from "node:events";
-import { HOST_SOCK_ENV, HostClient, freezeContext, installHost } from "./core.mjs";
+import { HOST_SOCK_ENV, HostClient, freezeContext, installHost, load } from "./core.mjs";
 import { HostError, reviveBySchema } from "./values.mjs";
-import { authorPath, authorPlace, showAuthorStacks } from "./stack.mjs";
 
 // The program may replace any of these; what the loader does with them must not change.
 const parseJson = JSON.parse;
@@ -37,7 +36,15 @@ const ORPHAN_MS = 500;
 let stage = "waiting";
 let client;
 let exitCall;
+let programRoot;
 const streams = new Set();
+
+/** The part that reads source maps; first loaded when there is a stack to show. */
+function stacks() {
+  const part = load("./stack.cjs");
+  part.setRoot(programRoot);
+  return part;
+}
 
 // ---------------------------------------------------------------------------------------------
 // The channel
@@ -115,7 +122,7 @@ const SDK_FOLDER = `${dirname(fileURLToPath(import.meta.url))}/`;
 function isOwnFrame(line) {
   if (!/^\s+at /.test(line)) return false;
   const at = line.indexOf(SDK_FOLDER);
-  return line.includes("node:internal") || (at >= 0 && /^[^/]+\.mjs:/.test(line.slice(at + SDK_FOLDER.length)));
+  return /\bnode:/.test(line) || (at >= 0 && /^[^/]+\.[cm]js:/.test(line.slice(at + SDK_FOLDER.length)));
 }
 
 const withoutOwnFrames = (text) => text.split("\n").filter((line) => !isOwnFrame(line)).join("\n");
@@ -158,10 +165,19 @@ function fail(reason, error, trace) {
   }
 }
 
-/** The text for the run's log: the stack, the causes and the properties of what was thrown. */
+const MAX_CAUSES = 5;
+
+/** The text for the run's log: the stack of what was thrown, and of what caused it. */
 function traceOf(thrown, error) {
   try {
-    return isError(thrown) ? withoutOwnFrames(inspect(thrown)) : error.message;
+    const parts = [stackOf(thrown) ?? error.message];
+    for (let cause = thrown?.cause; cause !== undefined && parts.length <= MAX_CAUSES; cause = cause?.cause) {
+      parts.push(`caused by: ${stackOf(cause) ?? messageOf(cause)}`);
+    }
+    for (const inner of Array.isArray(thrown?.errors) ? thrown.errors.slice(0, MAX_CAUSES) : []) {
+      parts.push(`one of them: ${stackOf(inner) ?? messageOf(inner)}`);
+    }
+    return parts.join("\n");
   } catch {
     return error.message;
   }
@@ -193,7 +209,7 @@ function trapExit() {
   process.on("exit", exited);
   process.on("beforeExit", () => {
     // Nothing is left to do, but a program may wait for its cancellation alone.
-    if (client !== undefined && getEventListeners(client.signal, "abort").length > 0) client.hold();
+    if (client?.watched && getEventListeners(client.signal, "abort").length > 0) client.hold();
   });
 }
 
@@ -254,19 +270,44 @@ function trapErrors() {
 // ---------------------------------------------------------------------------------------------
 // The program
 
-function failImport(thrown) {
+/** How many files of a program are looked through for a syntax error that Node did not place. */
+const MAX_CHECKED = 32;
+
+/** Files of the program, the entry first, without those of its packages. */
+function programFiles(entry) {
+  const found = readdirSync(dirname(entry), { recursive: true, withFileTypes: true })
+    .filter((item) => item.isFile() && /\.m?js$/.test(item.name))
+    .map((item) => join(item.parentPath ?? item.path, item.name))
+    .filter((path) => path !== entry && !path.includes("/node_modules/"));
+  return [entry, ...found].slice(0, MAX_CHECKED);
+}
+
+/** `file:line` of a syntax error. Node tells it when a link fails; for code that does not parse, `--check` does. */
+async function syntaxPlace(thrown, entry) {
+  const { spawnSync } = await import("node:child_process");
+  let place = /^(file:\/\/\/\S+?):(\d+)$/m.exec(thrown.stack);
+  for (const file of place === null ? programFiles(entry) : []) {
+    const { status, stderr } = spawnSync(process.execPath, ["--check", file], { env: {}, encoding: "utf8" });
+    place = status === 0 ? null : /^(\/.+?):(\d+)$/m.exec(stderr);
+    if (place !== null) break;
+  }
+  return place === null ? undefined : stacks().authorPlace(place[1], Number(place[2]), 1).replace(/:\d+$/, "");
+}
+
+async function failImport(thrown, entry) {
   const error = describe(thrown);
   let reason = "import";
-  if (thrown instanceof SyntaxError) {
+  if (thrown instanceof SyntaxError && !/^\s+at /m.test(withoutOwnFrames(thrown.stack))) {
+    // No frame of the program: the code did not parse, or does not link.
     reason = "syntax";
-    const place = /^(file:\/\/\/\S+?):(\d+)/.exec(String(thrown.stack));
-    if (place !== null) error.message = `${authorPlace(place[1], Number(place[2]), 1).replace(/:\d+$/, "")}: ${error.message}`;
+    const place = await syntaxPlace(thrown, entry);
+    if (place !== undefined) error.message = `${place}: ${error.message}`;
   } else if (error.code === "ERR_MODULE_NOT_FOUND") {
     error.hint ??= "add the package to package.json, install it, and deploy again";
   } else {
     error.hint ??= "the error was thrown while the program was imported, before run() was called";
   }
-  error.message = error.message.replace(/'?(\/[^\s']+)'?/g, (text, path) => (authorPath(path) === path ? text : authorPath(path)));
+  error.message = error.message.replace(/'?(\/[^\s']+)'?/g, (text, path) => (stacks().authorPath(path) === path ? text : stacks().authorPath(path)));
   fail(reason, error, traceOf(thrown, error));
 }
 
@@ -275,7 +316,7 @@ async function importProgram(entry) {
   try {
     program = await import(pathToFileURL(entry).href);
   } catch (thrown) {
-    failImport(thrown);
+    await failImport(thrown, entry);
     return undefined;
   }
   if (typeof program.default === "function") return program.default;
@@ -285,7 +326,7 @@ async function importProgram(entry) {
   fail("export", {
     code: "VALIDATION_FAILED",
     name: "Error",
-    message: `${authorPath(entry)} does not export a run function: ${found}${others}`,
+    message: `${stacks().authorPath(entry)} does not export a run function: ${found}${others}`,
     hint: `write \`${SIGNATURE}\``,
   });
   return undefined;
@@ -305,7 +346,7 @@ async function runProgram(assignment) {
     return;
   }
   const input = reviveBySchema(bootstrap.input, bootstrap.input_schema);
-  const context = freezeContext(bootstrap.context, client.signal);
+  const context = freezeContext(bootstrap.context, client);
   stage = "run";
   let value;
   try {
@@ -332,7 +373,8 @@ function place(assignment) {
   Object.assign(process.env, assignment.env);
   process.env[HOST_SOCK_ENV] = assignment.sock;
   process.argv = [process.execPath, assignment.entry];
-  showAuthorStacks(assignment.root ?? dirname(assignment.entry));
+  programRoot = assignment.root ?? dirname(assignment.entry);
+  Error.prepareStackTrace = (error, frames) => stacks().prepareStackTrace(error, frames);
 }
 
 async function main() {
@@ -341,10 +383,8 @@ async function main() {
   watchStream("stdout");
   watchStream("stderr");
   if (process.argv.includes("--warm")) {
-    // Everything a run touches is loaded before there is a run.
-    await import("./index.mjs");
-    void process.stdout;
-    void process.stderr;
+    const { rehearse } = await import("./warm.mjs");
+    await rehearse();
   }
   report({ type: "ready" });
   const assignment = readAssignment();

@@ -1,4 +1,5 @@
 // JSON with comments and trailing commas, with the place of every value.
+"use strict";
 
 class JsoncError extends SyntaxError {
   constructor(message, text, offset) {
@@ -12,7 +13,7 @@ class JsoncError extends SyntaxError {
 }
 
 /** Line and column, both from 1, of an offset in UTF-16 units. */
-export function placeOf(text, offset) {
+function placeOf(text, offset) {
   const before = text.slice(0, offset).split(/\r\n|\n|\r/);
   return { line: before.length, column: before[before.length - 1].length + 1 };
 }
@@ -173,7 +174,7 @@ class Reader {
 }
 
 /** The value, the offset of each value by path, and what was tolerated. Throws SyntaxError with line and column. */
-export function readJsonc(text) {
+function readJsonc(text) {
   const reader = new Reader(text);
   if (text.startsWith("\uFEFF")) {
     reader.at = 1;
@@ -186,6 +187,8 @@ export function readJsonc(text) {
 }
 
 /** The value of JSON text that may hold comments, trailing commas and a byte-order mark. */
-export function parseJsonc(text) {
+function parseJsonc(text) {
   return readJsonc(text).value;
 }
+
+module.exports = { parseJsonc, placeOf, readJsonc };

@@ -1,10 +1,11 @@
 // The host protocol as schemas: every frame, every method's parameters and result. All objects are closed.
-import {
+"use strict";
+const {
   anyObject, bool, filled, integer, json, list, literal, nullable, number, object, oneOf, optional,
   record, schema, text, union, variants,
-} from "./schema.mjs";
+} = require("./schema.cjs");
 
-export const jsonValueSchema = json();
+const jsonValueSchema = json();
 
 const texts = () => record(text());
 const empty = () => object({});
@@ -13,30 +14,30 @@ const empty = () => object({});
 
 const rpcId = union(integer(), filled());
 
-export const protocolErrorSchema = object({ code: filled(), message: text(), data: optional(json()) });
+const protocolErrorSchema = object({ code: filled(), message: text(), data: optional(json()) });
 
-export const rpcRequestFrameSchema = object({
+const rpcRequestFrameSchema = object({
   jsonrpc: literal("2.0"),
   id: rpcId,
   method: filled(),
   params: optional(json()),
 });
 
-export const rpcNotificationFrameSchema = object({
+const rpcNotificationFrameSchema = object({
   jsonrpc: literal("2.0"),
   method: filled(),
   params: optional(json()),
 });
 
-export const rpcSuccessFrameSchema = object({ jsonrpc: literal("2.0"), id: rpcId, result: json() });
+const rpcSuccessFrameSchema = object({ jsonrpc: literal("2.0"), id: rpcId, result: json() });
 
-export const rpcErrorFrameSchema = object({
+const rpcErrorFrameSchema = object({
   jsonrpc: literal("2.0"),
   id: nullable(rpcId),
   error: protocolErrorSchema,
 });
 
-export const rpcFrameSchema = union(
+const rpcFrameSchema = union(
   rpcRequestFrameSchema,
   rpcNotificationFrameSchema,
   rpcSuccessFrameSchema,
@@ -45,7 +46,7 @@ export const rpcFrameSchema = union(
 
 // -- context
 
-export const actorSchema = variants("type", {
+const actorSchema = variants("type", {
   user: object({ type: literal("user"), user_id: filled() }),
   workflow: object({
     type: literal("workflow"),
@@ -65,7 +66,7 @@ export const actorSchema = variants("type", {
   }),
 });
 
-export const triggerInfoSchema = object({
+const triggerInfoSchema = object({
   kind: oneOf("cron", "webhook", "manual"),
   firedAt: integer(0),
   source: optional(filled()),
@@ -74,7 +75,7 @@ export const triggerInfoSchema = object({
   ),
 });
 
-export const contextDataSchema = object({
+const contextDataSchema = object({
   runId: filled(),
   workflowId: filled(),
   workflowVersion: integer(1),
@@ -88,7 +89,7 @@ export const contextDataSchema = object({
 
 // -- agent
 
-export const toolDeclarationSchema = object({ name: filled(), description: text(), input_schema: anyObject() });
+const toolDeclarationSchema = object({ name: filled(), description: text(), input_schema: anyObject() });
 
 const effort = oneOf("none", "minimal", "low", "medium", "high", "xhigh");
 
@@ -110,7 +111,7 @@ const mcpServer = variants("transport", {
   }),
 });
 
-export const agentWireOptionsSchema = object({
+const agentWireOptionsSchema = object({
   name: optional(text()),
   model: optional(text()),
   provider: optional(text()),
@@ -143,7 +144,7 @@ export const agentWireOptionsSchema = object({
 
 const zeroOrMore = () => number({ min: 0 });
 
-export const sleepWireArgSchema = union(
+const sleepWireArgSchema = union(
   zeroOrMore(),
   object({ durationMs: zeroOrMore() }),
   object({ until: filled() }),
@@ -162,13 +163,13 @@ const humanInputSpec = variants("kind", {
   multiselect: object({ kind: literal("multiselect"), ...options, min: optional(number()), max: optional(number()) }),
 });
 
-export const humanInputResultSchema = union(
+const humanInputResultSchema = union(
   object({ values: list(text()), other: optional(text()) }),
   object({ value: text(), isOther: bool() }),
   object({ value: text() }),
 );
 
-export const humanInputWireOptionsSchema = object({
+const humanInputWireOptionsSchema = object({
   key: optional(text()),
   prompt: text(),
   input: humanInputSpec,
@@ -177,14 +178,14 @@ export const humanInputWireOptionsSchema = object({
   onTimeout: optional(union(literal("fail"), object({ value: humanInputResultSchema }))),
 });
 
-export const artifactWireBodySchema = variants("encoding", {
+const artifactWireBodySchema = variants("encoding", {
   utf8: object({ encoding: literal("utf8"), data: text() }),
   base64: object({ encoding: literal("base64"), data: text() }),
 });
 
-export const artifactRefSchema = object({ id: filled(), name: filled(), url: filled() });
+const artifactRefSchema = object({ id: filled(), name: filled(), url: filled() });
 
-export const shellResultSchema = object({ exitCode: integer(), stdout: text(), stderr: text() });
+const shellResultSchema = object({ exitCode: integer(), stdout: text(), stderr: text() });
 
 const spend = object({
   spent: zeroOrMore(),
@@ -201,7 +202,7 @@ const dimension = schema((value, path, issues) => {
   return data;
 });
 
-export const usageSnapshotSchema = object({ usd: dimension, tokens: dimension, compute_seconds: dimension });
+const usageSnapshotSchema = object({ usd: dimension, tokens: dimension, compute_seconds: dimension });
 
 const callParams = object({
   slug: filled(),
@@ -233,7 +234,7 @@ const networkEntry = object({ method: text(), url: text(), status: optional(numb
 const since = { since: optional(number()) };
 
 /** What a program may ask its host. */
-export const clientToHostRequests = {
+const clientToHostRequests = {
   bootstrap: {
     params: empty(),
     result: object({ input: json(), input_schema: nullable(anyObject()), context: contextDataSchema }),
@@ -305,18 +306,44 @@ export const clientToHostRequests = {
   "usage.get": { params: empty(), result: usageSnapshotSchema },
 };
 
-export const clientToHostNotifications = {
+const clientToHostNotifications = {
   phase: { params: object({ name: filled(), opts: optional(object({ id: optional(filled()) })) }) },
 };
 
 /** What a host may ask its program. */
-export const hostToClientRequests = {
+const hostToClientRequests = {
   tool_invoke: {
     params: object({ call_id: filled(), tool: filled(), input: json() }),
     result: object({ output: json() }),
   },
 };
 
-export const hostToClientNotifications = {
+const hostToClientNotifications = {
   cancel: { params: optional(object({ reason: optional(filled()) })) },
+};
+
+module.exports = {
+  actorSchema,
+  agentWireOptionsSchema,
+  artifactRefSchema,
+  artifactWireBodySchema,
+  clientToHostNotifications,
+  clientToHostRequests,
+  contextDataSchema,
+  hostToClientNotifications,
+  hostToClientRequests,
+  humanInputResultSchema,
+  humanInputWireOptionsSchema,
+  jsonValueSchema,
+  protocolErrorSchema,
+  rpcErrorFrameSchema,
+  rpcFrameSchema,
+  rpcNotificationFrameSchema,
+  rpcRequestFrameSchema,
+  rpcSuccessFrameSchema,
+  shellResultSchema,
+  sleepWireArgSchema,
+  toolDeclarationSchema,
+  triggerInfoSchema,
+  usageSnapshotSchema,
 };

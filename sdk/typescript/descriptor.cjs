@@ -1,34 +1,14 @@
 // The workflow descriptor: its schema, its defaults and its key templates.
-import { placeOf, readJsonc } from "./jsonc.mjs";
-import {
+"use strict";
+const { placeOf, readJsonc } = require("./jsonc.cjs");
+const {
   anyObject, bool, integer, issue, list, literal, number, object, oneOf, optional, pathText, record,
   schema, text, typeName, union, variants, withDefault,
-} from "./schema.mjs";
-
-export { parseJsonc } from "./jsonc.mjs";
-
-export const GITHUB_TRIGGER_EVENTS = Object.freeze([
-  "pr.opened", "pr.merged", "issue.opened", "issue.commented", "ci.completed",
-]);
-export const LINEAR_TRIGGER_EVENTS = Object.freeze(["issue.created", "issue.status_changed", "issue.commented"]);
-export const JIRA_TRIGGER_EVENTS = Object.freeze(["issue.created", "issue.status_changed", "issue.commented"]);
-export const NOTION_TRIGGER_EVENTS = Object.freeze(["page.created", "page.updated", "comment.created"]);
-
-/** Where the program is looked for, in this order, when the descriptor has no `entry`. */
-export const DEFAULT_ENTRY_SOURCES = Object.freeze([
-  "src/index.ts", "src/index.tsx", "src/index.mts", "src/index.js", "src/index.mjs",
-  "index.ts", "index.tsx", "index.mts", "index.js", "index.mjs",
-]);
-export const PYTHON_DEFAULT_ENTRY = "main.py";
-
-export class DescriptorValidationError extends Error {
-  constructor(message, issues = []) {
-    super(message);
-    this.name = "DescriptorValidationError";
-    /** `{ path, message, line?, column? }` of every problem. */
-    this.issues = issues;
-  }
-}
+} = require("./schema.cjs");
+const {
+  DescriptorValidationError, GITHUB_TRIGGER_EVENTS, JIRA_TRIGGER_EVENTS, LINEAR_TRIGGER_EVENTS,
+  NOTION_TRIGGER_EVENTS,
+} = require("./vocabulary.cjs");
 
 // -- fields
 
@@ -211,7 +191,7 @@ const DERIVED = ["input_schema", "output_schema"];
 const descriptorSchema = object(FIELDS);
 
 /** A descriptor with its defaults filled in, and the schemas that a deploy derives. */
-export const workflowManifestSchema = object({
+const workflowManifestSchema = object({
   ...FIELDS,
   input_schema: optional(anyObject()),
   output_schema: optional(anyObject()),
@@ -222,7 +202,7 @@ export const workflowManifestSchema = object({
 const OPERATORS = /[+\-*/%<>!&|?=~^]/;
 
 /** The path and the fallback of what stands between `${` and `}`; no `??`: no fallback. */
-export function splitFallback(body) {
+function splitFallback(body) {
   const at = body.indexOf("??");
   if (at < 0) return { path: body.trim() };
   return { path: body.slice(0, at).trim(), fallback: body.slice(at + 2).trim() };
@@ -265,7 +245,7 @@ function pathProblem(path) {
 }
 
 /** Every problem of a key template, each with the index of its `${`. */
-export function validateConcurrencyKeyTemplate(template) {
+function validateConcurrencyKeyTemplate(template) {
   const issues = [];
   for (let at = template.indexOf("${"); at >= 0; at = template.indexOf("${", at)) {
     const end = template.indexOf("}", at);
@@ -316,7 +296,7 @@ function failTemplates(issues, source) {
 }
 
 /** The descriptor in `text`, with its defaults. Throws DescriptorValidationError with every problem. */
-export function parseWorkflowDescriptor(text) {
+function parseWorkflowDescriptor(text) {
   let source;
   try {
     source = { text, ...readJsonc(text) };
@@ -347,3 +327,5 @@ export function parseWorkflowDescriptor(text) {
   if (templates.length > 0) failTemplates(templates, source);
   return result.data;
 }
+
+module.exports = { parseWorkflowDescriptor, splitFallback, validateConcurrencyKeyTemplate, workflowManifestSchema };

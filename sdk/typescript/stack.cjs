@@ -1,9 +1,10 @@
-// Stack traces that name the author's lines. Maps are read when a stack is looked at, so a program
-// that never fails pays nothing for them.
-import { readFileSync } from "node:fs";
-import { SourceMap } from "node:module";
-import { dirname, resolve } from "node:path";
-import { fileURLToPath } from "node:url";
+// Stack traces that name the author's lines. This file and the maps are read when a stack is looked
+// at, so a program that never fails pays nothing for them.
+"use strict";
+const { readFileSync } = require("node:fs");
+const { SourceMap } = require("node:module");
+const { dirname, resolve } = require("node:path");
+const { fileURLToPath } = require("node:url");
 
 const MAP_COMMENT = /^\/\/[#@] sourceMappingURL=(\S+)\s*$/gm;
 const INLINE = /^data:application\/json[^,]*;base64,/;
@@ -45,7 +46,7 @@ function mapOf(file) {
 const toPath = (place) => (place.startsWith("file:") ? fileURLToPath(place) : place);
 
 /** The path as the author knows it: relative to the package. */
-export function authorPath(path) {
+function authorPath(path) {
   if (root === undefined || !path.startsWith(root)) return path;
   const inside = path.slice(root.length);
   const folder = SOURCE_FOLDERS.find((name) => inside.startsWith(name));
@@ -53,7 +54,7 @@ export function authorPath(path) {
 }
 
 /** `path:line:column` of the source behind a place in a loaded file; lines and columns count from 1. */
-export function authorPlace(place, line, column) {
+function authorPlace(place, line, column) {
   const file = toPath(place);
   const known = mapOf(file);
   if (known !== undefined) {
@@ -88,8 +89,9 @@ function prepareStackTrace(error, frames) {
   return text;
 }
 
-/** From now on every stack names sources below `programRoot` as the author wrote them. */
-export function showAuthorStacks(programRoot) {
+/** Stacks name sources below `programRoot` as the author wrote them. */
+function setRoot(programRoot) {
   root = programRoot.endsWith("/") ? programRoot : `${programRoot}/`;
-  Error.prepareStackTrace = prepareStackTrace;
 }
+
+module.exports = { authorPath, authorPlace, prepareStackTrace, setRoot };

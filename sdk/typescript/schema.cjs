@@ -1,6 +1,7 @@
 // A small schema library: closed objects, all problems in one pass, paths in each of them.
+"use strict";
 
-export class SchemaError extends Error {
+class SchemaError extends Error {
   constructor(issues) {
     super(issues.map((issue) => `${pathText(issue.path)}: ${issue.message}`).join("\n"));
     this.name = "SchemaError";
@@ -9,7 +10,7 @@ export class SchemaError extends Error {
 }
 
 /** `triggers.0.expr`; the root is `(root)`. */
-export const pathText = (path) => (path.length === 0 ? "(root)" : path.join("."));
+const pathText = (path) => (path.length === 0 ? "(root)" : path.join("."));
 
 class Schema {
   constructor(check) {
@@ -36,13 +37,13 @@ class Schema {
   }
 }
 
-export const schema = (check) => new Schema(check);
+const schema = (check) => new Schema(check);
 
-export function issue(issues, path, message, more) {
+function issue(issues, path, message, more) {
   issues.push({ code: "invalid", path: [...path], message, ...more });
 }
 
-export function typeName(value) {
+function typeName(value) {
   if (value === null) return "null";
   return Array.isArray(value) ? "array" : typeof value;
 }
@@ -62,7 +63,7 @@ function put(target, key, value) {
 }
 
 /** Text of `min` to `max` UTF-16 units; `pattern` and each of `rules` (returning a message) must hold. */
-export function text({ min = 0, max = Infinity, pattern, rules = [], as = "string" } = {}) {
+function text({ min = 0, max = Infinity, pattern, rules = [], as = "string" } = {}) {
   return schema((value, path, issues) => {
     if (typeof value !== "string") expected(issues, path, as, value);
     else {
@@ -78,9 +79,9 @@ export function text({ min = 0, max = Infinity, pattern, rules = [], as = "strin
   });
 }
 
-export const filled = () => text({ min: 1 });
+const filled = () => text({ min: 1 });
 
-export function number({ min = -Infinity, above = -Infinity, integer = false } = {}) {
+function number({ min = -Infinity, above = -Infinity, integer = false } = {}) {
   const what = integer ? "integer" : "number";
   return schema((value, path, issues) => {
     if (typeof value !== "number" || !Number.isFinite(value)) expected(issues, path, what, value);
@@ -92,15 +93,15 @@ export function number({ min = -Infinity, above = -Infinity, integer = false } =
   });
 }
 
-export const integer = (min) => number({ integer: true, min });
+const integer = (min) => number({ integer: true, min });
 
-export const bool = () =>
+const bool = () =>
   schema((value, path, issues) => {
     if (typeof value !== "boolean") expected(issues, path, "boolean", value);
     return value;
   });
 
-export function oneOf(...values) {
+function oneOf(...values) {
   return schema((value, path, issues) => {
     if (!values.includes(value)) {
       const list = values.map((item) => JSON.stringify(item)).join(" | ");
@@ -110,7 +111,7 @@ export function oneOf(...values) {
   });
 }
 
-export const literal = (value) => oneOf(value);
+const literal = (value) => oneOf(value);
 
 const MAX_JSON_DEPTH = 512;
 
@@ -134,21 +135,21 @@ function isJson(value, ancestors) {
   }
 }
 
-export const json = () =>
+const json = () =>
   schema((value, path, issues) => {
     if (!isJson(value, [])) issue(issues, path, value === undefined ? "Required" : "Must be a JSON value");
     return value;
   });
 
 /** An object whose contents are free. */
-export const anyObject = () =>
+const anyObject = () =>
   schema((value, path, issues) => {
     if (!isPlain(value)) expected(issues, path, "object", value);
     else if (!isJson(value, [])) issue(issues, path, "Must be a JSON object");
     return value;
   });
 
-export function list(item, { min = 0, max = Infinity } = {}) {
+function list(item, { min = 0, max = Infinity } = {}) {
   return schema((value, path, issues) => {
     if (!Array.isArray(value)) {
       expected(issues, path, "array", value);
@@ -160,7 +161,7 @@ export function list(item, { min = 0, max = Infinity } = {}) {
   });
 }
 
-export function record(item, { key, max = Infinity } = {}) {
+function record(item, { key, max = Infinity } = {}) {
   return schema((value, path, issues) => {
     if (!isPlain(value)) {
       expected(issues, path, "object", value);
@@ -178,23 +179,23 @@ export function record(item, { key, max = Infinity } = {}) {
 }
 
 /** The key may be absent; an explicit null is still wrong. */
-export function optional(inner) {
+function optional(inner) {
   const out = schema(inner.check);
   out.optional = true;
   return out;
 }
 
-export function withDefault(inner, fallback) {
+function withDefault(inner, fallback) {
   const out = optional(inner);
   out.fallback = fallback;
   return out;
 }
 
-export const nullable = (inner) =>
+const nullable = (inner) =>
   schema((value, path, issues) => (value === null ? null : inner.check(value, path, issues)));
 
 /** A closed object; keys come out in the order of `shape`. Unknown keys are one problem, reported last. */
-export function object(shape) {
+function object(shape) {
   const names = Object.keys(shape);
   const known = new Set(names);
   const out = schema((value, path, issues) => {
@@ -225,7 +226,7 @@ export function object(shape) {
 }
 
 /** The variant is picked by the value of `key`, and problems are reported inside it. */
-export function variants(key, byValue) {
+function variants(key, byValue) {
   const out = schema((value, path, issues) => {
     if (!isPlain(value)) {
       expected(issues, path, "object", value);
@@ -243,7 +244,7 @@ export function variants(key, byValue) {
 }
 
 /** The first of `members` that takes the value; none: one problem at the value itself. */
-export function union(...members) {
+function union(...members) {
   return schema((value, path, issues) => {
     for (const member of members) {
       const found = [];
@@ -254,3 +255,5 @@ export function union(...members) {
     return value;
   });
 }
+
+module.exports = { anyObject, bool, filled, integer, issue, json, list, literal, nullable, number, object, oneOf, optional, pathText, record, schema, SchemaError, text, typeName, union, variants, withDefault };

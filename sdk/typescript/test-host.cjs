@@ -1,6 +1,5 @@
 // A host for unit tests: every capability is a stub of the test's choice.
-import { freezeContext, installHost, peekHost, resetHost } from "./core.mjs";
-import { HostError } from "./values.mjs";
+"use strict";
 
 const UNCAPPED = Object.freeze({ spent: 0, cap: null, remaining: null });
 
@@ -30,9 +29,11 @@ function secretReader(secrets) {
 }
 
 class TestHost {
-  #cancel = new AbortController();
+  #abort = new AbortController();
+  #HostError;
 
-  constructor(overrides) {
+  constructor(overrides, HostError) {
+    this.#HostError = HostError;
     const { workflows = {}, artifacts = {}, computer = {}, auth = {} } = overrides;
     this.agent = stub(overrides.agent, "agent", 'agent: () => "…"');
     const call = stub(workflows.call, "workflows.call", "workflows: { call: () => … }");
@@ -54,11 +55,11 @@ class TestHost {
   }
 
   get signal() {
-    return this.#cancel.signal;
+    return this.#abort.signal;
   }
 
   cancel(reason = "the run was cancelled") {
-    this.#cancel.abort(typeof reason === "string" ? new HostError("CANCELLED", reason) : reason);
+    this.#abort.abort(typeof reason === "string" ? new this.#HostError("CANCELLED", reason) : reason);
   }
 }
 
@@ -76,22 +77,21 @@ function defaultContext() {
   };
 }
 
-/**
- * Makes a host of stubs the active one, in place of whatever is active. A capability without a stub
- * fails with a message that says which one to pass; `sleep`, `phase` and `usage` have defaults.
- */
-export function installTestHost(overrides = {}) {
-  const host = new TestHost(overrides);
-  installHost(host);
+/** The handle of a new test host, which becomes the active one. `sdk` is the loaded copy of the SDK. */
+function installTestHost(overrides, sdk) {
+  const host = new TestHost(overrides, sdk.HostError);
+  sdk.installHost(host);
   return Object.freeze({
     signal: host.signal,
     /** Cancels the run: aborts `signal`, by default with a CANCELLED HostError. */
     cancel: (reason) => host.cancel(reason),
     /** Removes this host, unless another one has taken its place. */
     uninstall: () => {
-      if (peekHost() === host) resetHost();
+      if (sdk.peekHost() === host) sdk.resetHost();
     },
     /** A context to call `run` with. */
-    context: (more) => freezeContext({ ...defaultContext(), ...more }, host.signal),
+    context: (more) => sdk.freezeContext({ ...defaultContext(), ...more }, host),
   });
 }
+
+module.exports = { installTestHost };

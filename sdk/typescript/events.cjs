@@ -1,5 +1,6 @@
 // Run events: their schema, channels and cursors.
-import { anyObject, filled, integer, json, literal, object, oneOf, optional, text, variants } from "./schema.mjs";
+"use strict";
+const { anyObject, filled, integer, json, literal, object, oneOf, optional, text, variants } = require("./schema.cjs");
 
 const int0 = () => integer(0);
 
@@ -87,9 +88,6 @@ const KINDS = {
   },
 };
 
-export const CHANNELS = Object.freeze(Object.keys(KINDS));
-export const DEFAULT_CHANNELS = Object.freeze(["lifecycle", "phase", "output"]);
-
 const channelByKind = new Map();
 const byKind = {};
 for (const [channel, kinds] of Object.entries(KINDS)) {
@@ -107,7 +105,7 @@ for (const [channel, kinds] of Object.entries(KINDS)) {
 }
 
 /** One event of a run, closed: an added key, a missing one or an unknown kind is refused. */
-export const runEventSchema = variants("kind", byKind);
+const runEventSchema = variants("kind", byKind);
 
 function clone(value) {
   try {
@@ -125,7 +123,7 @@ function dropKeys(root, issues) {
 }
 
 /** The event as far as this version knows it: unknown keys are dropped; anything else unknown gives null. */
-export function parseRunEventLenient(value) {
+function parseRunEventLenient(value) {
   const strict = runEventSchema.safeParse(value);
   if (strict.success) return clone(strict.data) ?? null;
   if (!strict.error.issues.every((problem) => problem.code === "unrecognized_keys")) return null;
@@ -137,19 +135,8 @@ export function parseRunEventLenient(value) {
 }
 
 /** The channel of an event; undefined for a kind that this version does not know. */
-export const channelOf = (event) => channelByKind.get(event.kind);
+const channelOf = (event) => channelByKind.get(event.kind);
 
-export const matchesChannels = (event, channels) => channels.includes(channelOf(event));
+const matchesChannels = (event, channels) => channels.includes(channelOf(event));
 
-export const TURN_CURSOR_STRIDE = 1_000_000;
-
-/** `block * 1_000_000 + seq`. Throws RangeError outside block ≥ 0, 1 ≤ seq ≤ 999,999. */
-export function makeCursor(block, seq) {
-  if (!Number.isSafeInteger(block) || block < 0) throw new RangeError(`block must be an integer of at least 0, got ${block}`);
-  if (!Number.isSafeInteger(seq) || seq < 1 || seq >= TURN_CURSOR_STRIDE) {
-    throw new RangeError(`seq must be an integer from 1 to ${TURN_CURSOR_STRIDE - 1}, got ${seq}`);
-  }
-  const cursor = block * TURN_CURSOR_STRIDE + seq;
-  if (!Number.isSafeInteger(cursor)) throw new RangeError(`block ${block} is too large for a cursor`);
-  return cursor;
-}
+module.exports = { channelOf, matchesChannels, parseRunEventLenient, runEventSchema };

@@ -158,26 +158,6 @@ fn bounded_string_name(min: usize, max: usize) -> String {
     if max == usize::MAX { format!("TextFrom{min}") } else { format!("Text{min}To{max}") }
 }
 
-impl<const MIN: usize, const MAX: usize> utoipa::PartialSchema for BoundedString<MIN, MAX> {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        let mut object =
-            utoipa::openapi::ObjectBuilder::new().schema_type(utoipa::openapi::schema::Type::String);
-        if MIN > 0 {
-            object = object.min_length(Some(MIN));
-        }
-        if MAX != usize::MAX {
-            object = object.max_length(Some(MAX));
-        }
-        object.into()
-    }
-}
-
-impl<const MIN: usize, const MAX: usize> utoipa::ToSchema for BoundedString<MIN, MAX> {
-    fn name() -> Cow<'static, str> {
-        Cow::Owned(bounded_string_name(MIN, MAX))
-    }
-}
-
 /// An integer of `MIN..=MAX`. `1.0` reads as 1; `1.5`, `"1"` and `null` are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BoundedInt<const MIN: u64, const MAX: u64>(u64);
@@ -313,26 +293,9 @@ impl<const MIN: u64, const MAX: u64> JsonSchema for BoundedInt<MIN, MAX> {
     }
 }
 
-impl<const MIN: u64, const MAX: u64> utoipa::PartialSchema for BoundedInt<MIN, MAX> {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::Type::Integer)
-            .minimum(Some(MIN))
-            .maximum(Some(MAX))
-            .into()
-    }
-}
-
-impl<const MIN: u64, const MAX: u64> utoipa::ToSchema for BoundedInt<MIN, MAX> {
-    fn name() -> Cow<'static, str> {
-        Cow::Owned(format!("Integer{MIN}To{MAX}"))
-    }
-}
-
 /// A credential as it travels: not empty, opaque, and never shown by `Debug`.
-#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-#[schema(value_type = String)]
 pub struct Token(#[schemars(with = "String")] NonEmptyString);
 
 impl Token {

@@ -7,7 +7,7 @@ macro_rules! error_codes {
     ($( $(#[doc = $doc:literal])+ $name:ident = $text:literal, $status:literal, $reference:literal; )+) => {
         /// Every code that Trestle itself gives to a failure. A program may give codes of its own; on the wire a
         /// code is therefore a string.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum ErrorCode {
             $( $(#[doc = $doc])+ #[serde(rename = $text)] $name, )+
         }
@@ -138,7 +138,7 @@ pub fn is_error_code(text: &str) -> bool {
 }
 
 /// One failure, as HTTP bodies carry it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The code; one of [`ErrorCode`] when Trestle made it.
     pub code: String,
@@ -177,7 +177,7 @@ impl ErrorBody {
 }
 
 /// The envelope of every HTTP failure.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorEnvelope {
     /// The failure.
     pub error: ErrorBody,

@@ -119,21 +119,6 @@ macro_rules! identifiers {
             }
         }
 
-        impl utoipa::PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                utoipa::openapi::ObjectBuilder::new()
-                    .schema_type(utoipa::openapi::schema::Type::String)
-                    .min_length(Some(1))
-                    .max_length(Some($max))
-                    .into()
-            }
-        }
-
-        impl utoipa::ToSchema for $name {
-            fn name() -> Cow<'static, str> {
-                stringify!($name).into()
-            }
-        }
     )+ };
 }
 
@@ -247,20 +232,5 @@ impl JsonSchema for Digest {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
-    }
-}
-
-impl utoipa::PartialSchema for Digest {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::Type::String)
-            .pattern(Some("^[0-9a-f]{64}$"))
-            .into()
-    }
-}
-
-impl utoipa::ToSchema for Digest {
-    fn name() -> Cow<'static, str> {
-        "Digest".into()
     }
 }

@@ -8,7 +8,7 @@ use crate::error::ErrorCode;
 use crate::json::JsonObject;
 
 /// `POST inference`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceRequest {
     /// Model, as the author wrote it; absent for the configured default.
@@ -44,7 +44,7 @@ fn object_or_ignored<'de, D: serde::Deserializer<'de>>(
 }
 
 /// How much a model should think. When both are given, effort wins over the token budget.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct Reasoning {
     /// Named effort.
@@ -59,7 +59,7 @@ pub struct Reasoning {
 }
 
 /// Named reasoning effort.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Effort {
     /// No reasoning.
@@ -77,7 +77,7 @@ pub enum Effort {
 }
 
 /// A tool that a model may ask for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolSpec {
     /// Name, unique within the request.
@@ -85,12 +85,11 @@ pub struct ToolSpec {
     /// What it does, for the model.
     pub description: String,
     /// JSON Schema of its input.
-    #[schema(value_type = Object)]
     pub input_schema: JsonObject,
 }
 
 /// A tool call that a model asked for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCallRequest {
     /// The provider's id, echoed back with the result.
@@ -98,7 +97,6 @@ pub struct ToolCallRequest {
     /// Name of the tool.
     pub name: String,
     /// Its input.
-    #[schema(value_type = Object)]
     pub input: JsonObject,
     /// The arguments as the model wrote them, when they were no JSON object; `input` is empty then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -106,7 +104,7 @@ pub struct ToolCallRequest {
 }
 
 /// A file in a conversation: its bytes or a URL. When both are given, the bytes win.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct FileSource {
     /// MIME type.
@@ -123,7 +121,7 @@ pub struct FileSource {
 }
 
 /// One part of a message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum ContentPart {
     /// Text.
@@ -139,7 +137,7 @@ pub enum ContentPart {
 }
 
 /// Content of a message: a text, or parts. A text equals one text part.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(untagged)]
 pub enum Content {
     /// A plain text.
@@ -177,7 +175,7 @@ impl Content {
 }
 
 /// One message of the neutral conversation. There is no system role: the framing is the first user message.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum ChatMessage {
     /// From the user.
@@ -200,7 +198,7 @@ pub enum ChatMessage {
 }
 
 /// The answer to one tool call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolResultMessage {
     /// Id of the call.
@@ -212,9 +210,7 @@ pub struct ToolResultMessage {
 }
 
 /// What one model call cost, in tokens. Cached tokens are a part of the input tokens.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenCounts {
     /// Tokens read, cached ones included.
@@ -239,7 +235,7 @@ impl TokenCounts {
 }
 
 /// One finished model call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChatTurn {
     /// What the model said.
@@ -259,7 +255,7 @@ fn literal_true<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<boo
 }
 
 /// The terminal frame of a stream that succeeded.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceResult {
     /// The authoritative turn.
@@ -275,7 +271,7 @@ pub struct InferenceResult {
 }
 
 /// The failure of a stream that had begun.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct InferenceError {
     /// Error code.
     #[serde(default = "internal_error")]
@@ -294,7 +290,7 @@ fn generic_message() -> String {
 }
 
 /// One line of the answer stream. `(ping | delta | reasoning | reset)* (result | error)`, then the end.
-#[derive(Debug, Clone, PartialEq, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, JsonSchema)]
 #[schemars(tag = "t", rename_all = "lowercase")]
 pub enum InferenceFrame {
     /// A piece of the assistant's text.

@@ -242,21 +242,6 @@ impl JsonSchema for RawJson {
     }
 }
 
-impl utoipa::PartialSchema for RawJson {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::SchemaType::AnyValue)
-            .description(Some("Any JSON value."))
-            .into()
-    }
-}
-
-impl utoipa::ToSchema for RawJson {
-    fn name() -> Cow<'static, str> {
-        "Json".into()
-    }
-}
-
 /// Program JSON that is an object.
 #[derive(Clone, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
@@ -323,17 +308,5 @@ impl JsonSchema for RawObject {
     }
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({ "type": "object" })
-    }
-}
-
-impl utoipa::PartialSchema for RawObject {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new().schema_type(utoipa::openapi::schema::Type::Object).into()
-    }
-}
-
-impl utoipa::ToSchema for RawObject {
-    fn name() -> Cow<'static, str> {
-        "JsonObject".into()
     }
 }

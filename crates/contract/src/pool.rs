@@ -76,23 +76,8 @@ impl JsonSchema for AbsoluteUrl {
     }
 }
 
-impl utoipa::PartialSchema for AbsoluteUrl {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::Type::String)
-            .format(Some(utoipa::openapi::SchemaFormat::Custom("uri".to_owned())))
-            .into()
-    }
-}
-
-impl utoipa::ToSchema for AbsoluteUrl {
-    fn name() -> Cow<'static, str> {
-        "AbsoluteUrl".into()
-    }
-}
-
 /// Operating system of a runner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Os {
     /// Linux.
@@ -104,7 +89,7 @@ pub enum Os {
 }
 
 /// Processor architecture of a runner.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// 64-bit x86.
@@ -114,7 +99,7 @@ pub enum Arch {
 }
 
 /// `POST /runner/v1/register`, request. The token in the body is the credential; it names the pool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterRequest {
     /// Single-use registration token.
@@ -145,7 +130,7 @@ fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::E
 }
 
 /// `POST /runner/v1/register`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RegisterResponse {
     /// The new runner.
@@ -159,7 +144,7 @@ pub struct RegisterResponse {
 }
 
 /// Where and how often a runner is expected to poll. Clients build the URL from their own base.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PollHint {
     /// Absolute URL of the poll endpoint.
@@ -169,7 +154,7 @@ pub struct PollHint {
 }
 
 /// What a runner declares on every poll and every claim.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Declaration {
     /// Revision of the protocol that the runner speaks.
@@ -212,7 +197,7 @@ pub type PollRequest = Declaration;
 pub type ClaimRequest = Declaration;
 
 /// `POST /runner/v1/pool/poll`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PollResponse {
     /// At most one offer; `null` when nothing matched while the poll was held.
@@ -224,7 +209,7 @@ pub struct PollResponse {
 }
 
 /// What a poll may ask for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PollAction {
     /// Stop claiming and end.
@@ -232,7 +217,7 @@ pub enum PollAction {
 }
 
 /// A run offered to a pool. Carries no credential; several runners may see the same offer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
     /// What to claim.
@@ -248,7 +233,7 @@ pub struct Offer {
 }
 
 /// Where a run wants to run: a pool of one's own machines, or a plain hosted label.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RunsOn {
     /// A hosted label, such as `boardwalk/linux`.
@@ -258,7 +243,7 @@ pub enum RunsOn {
 }
 
 /// The object form of [`RunsOn`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SelfHosted {
     /// Always `self-hosted`.
@@ -271,7 +256,7 @@ pub struct SelfHosted {
 }
 
 /// The one value of the discriminator of [`SelfHosted`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 pub enum SelfHostedKind {
     /// A pool of one's own machines.
     #[serde(rename = "self-hosted")]
@@ -280,7 +265,7 @@ pub enum SelfHostedKind {
 
 /// `POST /runner/v1/pool/assignments/{assignment_id}/claim`, response 200. The only payload of this protocol that
 /// carries credentials of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ClaimResponse {
     /// The lease now held.
@@ -306,7 +291,7 @@ pub struct ClaimResponse {
 }
 
 /// How a run process reaches the control plane.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ControlPlane {
     /// Origin to which `/runner/v1/runs/{run_id}/…` is appended.
@@ -318,7 +303,7 @@ pub struct ControlPlane {
 }
 
 /// A model provider whose key is a secret of the organisation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct ByoProvider {
     /// Name that `agent({provider})` uses.
@@ -334,7 +319,7 @@ pub struct ByoProvider {
 }
 
 /// `POST /runner/v1/pool/heartbeat`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatRequest {
     /// The lease to keep.
@@ -346,7 +331,7 @@ pub struct HeartbeatRequest {
 }
 
 /// How far a run is, seen from its machine.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Fetching and placing the program.
@@ -358,7 +343,7 @@ pub enum Phase {
 }
 
 /// `POST /runner/v1/pool/heartbeat`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HeartbeatResponse {
     /// New expiry of the lease.
@@ -368,7 +353,7 @@ pub struct HeartbeatResponse {
 }
 
 /// What a heartbeat may ask for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum HeartbeatAction {
     /// Go on.
@@ -380,6 +365,29 @@ pub enum HeartbeatAction {
 }
 
 /// `POST /runner/v1/pool/deregister`, request: an empty object.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Default, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct DeregisterRequest {}
+
+/// `POST /runner/v1/pool/release`, request: the run's process is gone, or the runner gives the run back. Answered 204.
+/// An addition of ours; other runners do not know it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseReleaseRequest {
+    /// The lease.
+    pub lease_id: LeaseId,
+    /// Its run.
+    pub run_id: RunId,
+    /// Why.
+    pub reason: LeaseReleaseReason,
+}
+
+/// Why a lease is given back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
+#[serde(rename_all = "lowercase")]
+pub enum LeaseReleaseReason {
+    /// The run's process died; the attempt counts as lost.
+    Died,
+    /// On purpose; the attempt does not count.
+    Handback,
+}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{OrgId, Slug, UserId};
 
 /// Role in an organisation.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// May do everything.
@@ -20,7 +20,7 @@ pub enum Role {
 }
 
 /// `GET /v1/me`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct Me {
     /// Who.
     pub user: MeUser,
@@ -29,7 +29,7 @@ pub struct Me {
 }
 
 /// The person or principal behind a credential.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct MeUser {
     /// Identity.
     pub id: UserId,
@@ -41,7 +41,7 @@ pub struct MeUser {
 }
 
 /// One organisation of a person.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Membership {
     /// The organisation.

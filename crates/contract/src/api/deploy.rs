@@ -9,7 +9,7 @@ use crate::ids::{Digest, Slug, VersionId, WorkflowId};
 use crate::json::RawJson;
 
 /// An uploaded artifact.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactReference {
     /// SHA-256 of the tarball.
@@ -26,7 +26,7 @@ pub struct ArtifactReference {
 }
 
 /// `POST /v1/orgs/{slug}/workflows/artifact-upload-url`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct UploadUrlRequest {
     /// SHA-256 of the tarball.
     pub digest: Digest,
@@ -35,7 +35,7 @@ pub struct UploadUrlRequest {
 }
 
 /// `POST /v1/orgs/{slug}/workflows/artifact-upload-url`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct UploadUrlResponse {
     /// Where to PUT the bytes, without credentials.
@@ -45,7 +45,7 @@ pub struct UploadUrlResponse {
 }
 
 /// `POST /v1/orgs/{slug}/workflows` and `PATCH /v1/workflows/{id}`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeployRequest {
     /// The uploaded artifact. Slug, triggers and policy are read from its descriptor.
@@ -56,7 +56,7 @@ pub struct DeployRequest {
 }
 
 /// `POST /v1/orgs/{slug}/workflows` and `PATCH /v1/workflows/{id}`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct DeployResponse {
     /// The workflow.
     pub workflow: DeployedWorkflow,
@@ -68,7 +68,7 @@ pub struct DeployResponse {
 }
 
 /// A workflow after a deploy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct DeployedWorkflow {
     /// The workflow.
@@ -80,7 +80,7 @@ pub struct DeployedWorkflow {
 }
 
 /// A version after a deploy.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct DeployedVersion {
     /// The version.
     pub id: VersionId,
@@ -89,7 +89,7 @@ pub struct DeployedVersion {
 }
 
 /// Something that the author should know.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct DeployWarning {
     /// The text.
     pub message: String,
@@ -99,7 +99,7 @@ pub struct DeployWarning {
 }
 
 /// The last run of a workflow.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct LastRun {
     /// Its status.
     pub status: RunStatus,
@@ -108,7 +108,7 @@ pub struct LastRun {
 }
 
 /// One row of the list of workflows.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowRow {
     /// The workflow.
@@ -135,14 +135,14 @@ pub struct WorkflowRow {
 }
 
 /// `GET /v1/orgs/{slug}/workflows`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct WorkflowList {
     /// All of them, by slug.
     pub workflows: Vec<WorkflowRow>,
 }
 
 /// The head of a workflow's details.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowHead {
     /// The workflow.
@@ -157,7 +157,7 @@ pub struct WorkflowHead {
 }
 
 /// One source file.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ProgramFile {
     /// Path within the package.
     pub path: String,
@@ -166,7 +166,7 @@ pub struct ProgramFile {
 }
 
 /// The program of a workflow's current version.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ProgramView {
     /// Module to run.
     #[serde(default)]
@@ -177,7 +177,7 @@ pub struct ProgramView {
 }
 
 /// One row of the list of versions.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct VersionRow {
     /// The version.
@@ -190,7 +190,7 @@ pub struct VersionRow {
 }
 
 /// `GET /v1/workflows/{id}`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct WorkflowDetail {
     /// The workflow.
     pub workflow: WorkflowHead,
@@ -205,7 +205,7 @@ pub struct WorkflowDetail {
 }
 
 /// Whether a workflow is disabled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkflowDisabled {
     /// The workflow.
@@ -215,7 +215,7 @@ pub struct WorkflowDisabled {
 }
 
 /// `POST /v1/workflows/{id}/disable` and `/enable`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct WorkflowState {
     /// The workflow.
     pub workflow: WorkflowDisabled,

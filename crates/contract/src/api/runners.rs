@@ -8,7 +8,7 @@ use crate::ids::{PoolId, RunnerId};
 use crate::pool::{Arch, Label, Os};
 
 /// `POST /v1/orgs/{slug}/runners`, request: enrols in one step.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct EnrolRunnerRequest {
     /// Name of the pool; created when it does not exist.
     pub pool: Label,
@@ -29,14 +29,14 @@ pub struct EnrolRunnerRequest {
 }
 
 /// A runner just enrolled.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct EnrolledRunner {
     /// The runner.
     pub id: RunnerId,
 }
 
 /// `POST /v1/orgs/{slug}/runners`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct EnrolRunnerResponse {
     /// The runner.
@@ -46,7 +46,7 @@ pub struct EnrolRunnerResponse {
 }
 
 /// `POST /v1/orgs/{slug}/runner-pools/{pool}/registration-tokens`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RegistrationToken {
     /// Single use.
@@ -56,7 +56,7 @@ pub struct RegistrationToken {
 }
 
 /// What a runner is doing.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum RunnerStatus {
     /// Waiting for work.
@@ -70,7 +70,7 @@ pub enum RunnerStatus {
 }
 
 /// One row of the list of runners.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerRow {
     /// The runner.
@@ -101,14 +101,14 @@ pub struct RunnerRow {
 }
 
 /// `GET /v1/orgs/{slug}/runners`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct RunnerList {
     /// By name.
     pub runners: Vec<RunnerRow>,
 }
 
 /// One pool.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct PoolRow {
     /// The pool.
     pub id: PoolId,
@@ -117,7 +117,7 @@ pub struct PoolRow {
 }
 
 /// `GET /v1/orgs/{slug}/runner-pools`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct PoolList {
     /// By name.
     pub pools: Vec<PoolRow>,

@@ -9,7 +9,7 @@ use crate::ids::{ArtifactId, RunId, WorkflowId};
 use crate::json::RawJson;
 
 /// `POST /v1/orgs/{slug}/workflows/{id}/runs`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct TriggerRequest {
     /// The input, byte for byte; `null` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -20,7 +20,7 @@ pub struct TriggerRequest {
 }
 
 /// A run just created.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TriggeredRun {
     /// The run.
@@ -38,14 +38,14 @@ pub struct TriggeredRun {
 }
 
 /// `POST /v1/orgs/{slug}/workflows/{id}/runs`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct RunTriggered {
     /// The run.
     pub run: TriggeredRun,
 }
 
 /// One row of a list of runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunSummary {
     /// The run.
@@ -84,7 +84,7 @@ pub struct RunSummary {
 }
 
 /// Why a run failed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct RunFailure {
     /// Code.
     pub code: String,
@@ -96,7 +96,7 @@ pub struct RunFailure {
 }
 
 /// Everything about one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunDetail {
     /// The run.
@@ -167,14 +167,14 @@ pub struct RunDetail {
 }
 
 /// `GET /v1/runs/{id}`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunDetailResponse {
     /// The run.
     pub run: RunDetail,
 }
 
 /// `GET /v1/orgs/{slug}/runs` and `GET /v1/orgs/{slug}/workflows/{id}/runs`, response; newest first.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunList {
     /// The rows.
@@ -188,7 +188,7 @@ pub struct RunList {
 pub type CancelledRun = TriggeredRun;
 
 /// `GET /v1/runs/{id}/events`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct EventList {
     /// Ascending by cursor.
     pub events: Vec<StoredEvent>,
@@ -198,14 +198,14 @@ pub struct EventList {
 }
 
 /// Data of the `stream_error` message of an event stream.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct StreamFailure {
     /// What happened, for people.
     pub message: String,
 }
 
 /// One open or answered gate.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct GateRow {
     /// The run.
@@ -229,14 +229,14 @@ pub struct GateRow {
 }
 
 /// `GET /v1/runs/{id}/inputs` and `GET /v1/orgs/{slug}/inputs`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct GateList {
     /// The gates.
     pub inputs: Vec<GateRow>,
 }
 
 /// `POST /v1/runs/{id}/inputs/{key}`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct RespondRequest {
     /// To a text or a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -250,7 +250,7 @@ pub struct RespondRequest {
 }
 
 /// One artifact of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactRow {
     /// The artifact.
@@ -272,14 +272,14 @@ pub struct ArtifactRow {
 }
 
 /// `GET /v1/runs/{id}/artifacts`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ArtifactRowList {
     /// Oldest first.
     pub artifacts: Vec<ArtifactRow>,
 }
 
 /// Where to read an artifact.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactUrl {
     /// Address, without credentials.

@@ -7,9 +7,7 @@ use crate::bounds::EpochMs;
 use crate::ids::{EnvironmentId, SecretId, SecretName};
 
 /// Whose a secret is.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum SecretScope {
     /// The organisation's.
@@ -20,9 +18,7 @@ pub enum SecretScope {
 }
 
 /// What a secret is.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "snake_case")]
 pub enum SecretKind {
     /// A key.
@@ -37,7 +33,7 @@ pub enum SecretKind {
 }
 
 /// A secret, without its value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretRow {
     /// The secret.
@@ -65,7 +61,7 @@ pub struct SecretRow {
 }
 
 /// `GET /v1/orgs/{slug}/secrets`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretList {
     /// By name.
@@ -76,14 +72,14 @@ pub struct SecretList {
 }
 
 /// One secret, without its value.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct SecretResponse {
     /// The secret.
     pub secret: SecretRow,
 }
 
 /// `POST /v1/orgs/{slug}/secrets`, request; 409 when the name is taken.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateSecretRequest {
     /// Its name.
@@ -111,7 +107,7 @@ impl std::fmt::Debug for CreateSecretRequest {
 }
 
 /// `POST /v1/secrets/{id}/rotate`, request.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RotateSecretRequest {
     /// The new value; never shown by `Debug`.
     pub value: String,
@@ -124,7 +120,7 @@ impl std::fmt::Debug for RotateSecretRequest {
 }
 
 /// An environment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct EnvironmentRow {
     /// The environment.
     pub id: EnvironmentId,
@@ -136,14 +132,14 @@ pub struct EnvironmentRow {
 }
 
 /// `GET /v1/orgs/{slug}/environments`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct EnvironmentList {
     /// By name.
     pub environments: Vec<EnvironmentRow>,
 }
 
 /// `POST /v1/orgs/{slug}/environments`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct CreateEnvironmentRequest {
     /// Its name.
     pub name: String,
@@ -153,14 +149,14 @@ pub struct CreateEnvironmentRequest {
 }
 
 /// `POST /v1/orgs/{slug}/environments`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct EnvironmentResponse {
     /// The environment.
     pub environment: EnvironmentRow,
 }
 
 /// A variable: not secret.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct VariableRow {
     /// The variable.
@@ -176,14 +172,14 @@ pub struct VariableRow {
 }
 
 /// `GET /v1/orgs/{slug}/env-variables`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct VariableList {
     /// By name.
     pub variables: Vec<VariableRow>,
 }
 
 /// `POST /v1/orgs/{slug}/env-variables`, request: creates or replaces.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SetVariableRequest {
     /// Its name.
@@ -196,7 +192,7 @@ pub struct SetVariableRequest {
 }
 
 /// `POST /v1/orgs/{slug}/env-variables`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct VariableResponse {
     /// The variable.
     pub variable: VariableRow,

@@ -15,9 +15,7 @@ pub const MAX_INLINE_ARTIFACT_BYTES: u64 = 4 * 1024 * 1024;
 pub const MAX_ARTIFACT_BYTES: u64 = 100 * 1024 * 1024;
 
 /// How an inline body is written.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum ArtifactEncoding {
     /// As text.
@@ -28,7 +26,7 @@ pub enum ArtifactEncoding {
 }
 
 /// `POST artifacts`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactWriteRequest {
     /// File name, 1 to 255 UTF-16 code units.
@@ -46,7 +44,7 @@ pub struct ArtifactWriteRequest {
 }
 
 /// `POST artifacts` and `POST artifacts/commit`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactWriteResponse {
     /// The artifact.
@@ -62,7 +60,7 @@ pub struct ArtifactWriteResponse {
 }
 
 /// `POST artifacts/presign`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactPresignRequest {
     /// File name.
@@ -77,7 +75,7 @@ pub struct ArtifactPresignRequest {
 }
 
 /// `POST artifacts/presign`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactPresignResponse {
     /// Name of the upload, to be committed.
@@ -92,7 +90,7 @@ pub struct ArtifactPresignResponse {
 }
 
 /// `POST artifacts/commit`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactCommitRequest {
     /// Name of the upload.
@@ -110,7 +108,7 @@ pub struct ArtifactCommitRequest {
 }
 
 /// One row of a list of artifacts.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactSummary {
     /// The artifact.
@@ -126,14 +124,14 @@ pub struct ArtifactSummary {
 }
 
 /// `GET artifacts`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ArtifactList {
     /// Oldest first.
     pub artifacts: Vec<ArtifactSummary>,
 }
 
 /// `POST artifacts/{id}/signed-url`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactSignRequest {
     /// How long the address should work; an hour when absent.
@@ -142,7 +140,7 @@ pub struct ArtifactSignRequest {
 }
 
 /// `POST artifacts/{id}/signed-url`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ArtifactSignResponse {
     /// Where to read it without credentials.

@@ -9,9 +9,7 @@ use crate::json::RawJson;
 use crate::tolerant::{absent_or_null, null_default};
 
 /// How a child relates to the run that starts it.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "lowercase")]
 pub enum ChildMode {
     /// The parent waits for it, and it is cancelled with the parent.
@@ -22,7 +20,7 @@ pub enum ChildMode {
 }
 
 /// `POST children`, request. Answered 201 when the child is new, 200 when it was there already.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildRequest {
     /// The workflow to start.
@@ -42,7 +40,7 @@ pub struct ChildRequest {
 }
 
 /// `POST children`, response.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ChildResponse {
     /// The child.
@@ -58,7 +56,7 @@ pub struct ChildResponse {
 }
 
 /// `GET children/{id}`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChildStatus {
     /// The child.
     pub id: RunId,
@@ -78,7 +76,7 @@ pub struct ChildStatus {
 }
 
 /// A point in time: ISO 8601, or milliseconds since the epoch.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(untagged)]
 pub enum ScheduleTime {
     /// ISO 8601.
@@ -88,7 +86,7 @@ pub enum ScheduleTime {
 }
 
 /// `POST schedules`, request. Exactly one of `cron`, `rate`, `at`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleRequest {
     /// The workflow to start.
@@ -114,7 +112,7 @@ pub struct ScheduleRequest {
 }
 
 /// `POST schedules`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduleCreated {
     /// The schedule.

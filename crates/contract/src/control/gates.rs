@@ -9,7 +9,7 @@ use crate::bounds::{EpochMs, NonEmptyString, Positive};
 use crate::json::RawJson;
 
 /// A question to people.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HumanInputGate {
     /// Key of the gate.
@@ -31,7 +31,7 @@ pub struct HumanInputGate {
 }
 
 /// `POST inputs`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InputRequest {
     /// Counter of waits of this process.
@@ -41,14 +41,14 @@ pub struct InputRequest {
 }
 
 /// `POST inputs`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 pub struct InputRegistered {
     /// Whether it is new.
     pub registered: bool,
 }
 
 /// `GET inputs/{seq}`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GateAnswers {
     /// Answer by key, of those answered.
     pub answers: BTreeMap<String, RawJson>,

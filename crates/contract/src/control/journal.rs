@@ -10,7 +10,7 @@ use crate::inference::ChatMessage;
 use crate::json::RawJson;
 
 /// What a journal entry stands for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalKind {
     /// An `agent()` call.
@@ -26,7 +26,7 @@ pub enum JournalKind {
 }
 
 /// How far a journal entry is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum JournalState {
     /// Waiting.
@@ -38,7 +38,7 @@ pub enum JournalState {
 }
 
 /// `GET journal/{seq}`, response 200; 404 when there is no entry.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JournalLookup {
     /// Place in the journal.
     pub seq: Positive,
@@ -54,7 +54,7 @@ pub struct JournalLookup {
 }
 
 /// `POST journal`, request. Answered 204; an entry that is done stays as it is.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct JournalPut {
     /// Place in the journal.
     pub seq: Positive,
@@ -70,7 +70,7 @@ pub struct JournalPut {
 }
 
 /// What a suspended run waits for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendKind {
     /// A human.
@@ -82,7 +82,7 @@ pub enum SuspendKind {
 }
 
 /// Token totals of a parked agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LeafTotals {
     /// Tokens read.
@@ -92,7 +92,7 @@ pub struct LeafTotals {
 }
 
 /// A parked agent.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct LeafCheckpoint {
     /// The conversation.
     pub messages: Vec<ChatMessage>,
@@ -103,7 +103,7 @@ pub struct LeafCheckpoint {
 }
 
 /// `POST suspend`, request. Answered 204.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SuspendRequest {
     /// What it waits for.

@@ -11,7 +11,7 @@ use crate::json::{RawJson, RawJsonError};
 use crate::tolerant::null_default;
 
 /// `POST claim`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RunClaimRequest {
     /// Who claims: one name per run process.
@@ -24,7 +24,7 @@ pub struct RunClaimRequest {
 pub type RenewRequest = RunClaimRequest;
 
 /// `POST claim`, response 201.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RunClaimResponse {
     /// The run.
@@ -54,7 +54,7 @@ impl RunClaimResponse {
 }
 
 /// An environment, by id and name.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct Environment {
     /// Its id.
     pub id: EnvironmentId,
@@ -63,7 +63,7 @@ pub struct Environment {
 }
 
 /// `POST renew`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct RenewResponse {
     /// New end of the lease.
@@ -74,7 +74,7 @@ pub struct RenewResponse {
 }
 
 /// A run, as its process sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Run {
     /// The run.
@@ -180,7 +180,7 @@ impl Run {
 }
 
 /// The HTTP request behind a webhook run. Credential headers are already taken out, names are lower case.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct RunTriggerRequest {
     /// Method.
     pub method: String,
@@ -193,7 +193,7 @@ pub struct RunTriggerRequest {
 }
 
 /// Who started a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum RunActor {
     /// A person.
@@ -236,7 +236,7 @@ pub enum RunActor {
 }
 
 /// How a program ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum FinalStatus {
     /// It returned.
@@ -246,7 +246,7 @@ pub enum FinalStatus {
 }
 
 /// `POST finalize`, request. Answered 204.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FinalizeRequest {
     /// How it ended.
@@ -290,7 +290,7 @@ impl FinalizeRequest {
 }
 
 /// Why a run failed. All texts are redacted.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct RunError {
     /// Code.
     pub code: String,
@@ -305,7 +305,7 @@ pub struct RunError {
 }
 
 /// `POST release`, request: the process gives the run back without an end. Answered 204; the run is queued again at once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReleaseRequest {
     /// Owner of the run lease.
@@ -315,7 +315,7 @@ pub struct ReleaseRequest {
 }
 
 /// `GET version`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionResponse {
     /// The workflow's manifest, with its schemas, as it was stored.
     pub manifest: RawJson,
@@ -324,7 +324,7 @@ pub struct VersionResponse {
 }
 
 /// A built program and where to fetch it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Program {
     /// Module to run, relative to the artifact's root.
@@ -338,14 +338,14 @@ pub struct Program {
 }
 
 /// `GET credit`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 pub struct CreditResponse {
     /// Whether the run may go on.
     pub funded: bool,
 }
 
 /// `GET cancel`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct CancelResponse {
     /// Whether the run is to be cancelled. Absent reads as false.

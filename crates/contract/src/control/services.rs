@@ -8,14 +8,14 @@ use crate::ids::SecretName;
 use crate::pool::ByoProvider;
 
 /// `POST secrets/resolve`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct SecretResolveRequest {
     /// Name of the secret.
     pub name: SecretName,
 }
 
 /// `POST secrets/resolve`, response 200.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SecretResolveResponse {
     /// The value; never shown by `Debug`.
     pub value: String,
@@ -28,14 +28,14 @@ impl std::fmt::Debug for SecretResolveResponse {
 }
 
 /// `POST oidc/token`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct OidcTokenRequest {
     /// Who the token is for.
     pub audience: String,
 }
 
 /// `POST oidc/token`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct OidcTokenResponse {
     /// The token.
@@ -45,7 +45,7 @@ pub struct OidcTokenResponse {
 }
 
 /// `POST mcp/token`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct McpTokenRequest {
     /// The MCP server.
@@ -56,7 +56,7 @@ pub struct McpTokenRequest {
 }
 
 /// `POST mcp/token`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct McpTokenResponse {
     /// The token.
@@ -67,7 +67,7 @@ pub struct McpTokenResponse {
 }
 
 /// How thorough a web search should be.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum SearchDepth {
     /// Quick.
@@ -77,7 +77,7 @@ pub enum SearchDepth {
 }
 
 /// `POST tools/web_search`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct WebSearchRequest {
     /// What to look for, 1 to 2000 UTF-16 code units.
     pub query: BoundedString<1, 2000>,
@@ -93,7 +93,7 @@ pub struct WebSearchRequest {
 }
 
 /// `POST tools/web_search`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WebSearchResponse {
     /// Always `web_search`.
@@ -105,7 +105,7 @@ pub struct WebSearchResponse {
 }
 
 /// Results of a web search.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WebSearchData {
     /// What was looked for.
     pub query: String,
@@ -117,7 +117,7 @@ pub struct WebSearchData {
 }
 
 /// One result of a web search.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WebSearchHit {
     /// Title.
     pub title: String,
@@ -134,21 +134,21 @@ pub struct WebSearchHit {
 }
 
 /// `GET inference/providers`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ProvidersResponse {
     /// Providers that the run process may call itself.
     pub providers: Vec<ByoProvider>,
 }
 
 /// `POST liveview`, request: pictures of the desktop. Answered 204; never stored.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct LiveviewRequest {
     /// Base64 JPEGs.
     pub frames: Vec<String>,
 }
 
 /// `GET liveview/wanted`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 pub struct LiveviewWanted {
     /// Whether someone is watching.
     pub wanted: bool,

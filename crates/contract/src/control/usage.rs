@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{NonEmptyString, Positive};
 
 /// `POST usage`, request: compute time since the last report. Answered 204.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageRequest {
     /// Seconds of one processor.
@@ -19,7 +19,7 @@ pub struct UsageRequest {
 }
 
 /// `POST usage/tokens`, request: tokens of one model call. Answered 204.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TokenUsageRequest {
     /// Tokens read.
@@ -40,7 +40,7 @@ pub struct TokenUsageRequest {
 }
 
 /// `POST telemetry`, request: a batch of events. Answered 204.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct TelemetryRequest {
     /// Each element is a JSON document in a string; see [`crate::event::EventFrame::parse_batch_element`].
     pub frames: Vec<String>,

@@ -11,7 +11,7 @@ use crate::ids::Digest;
 pub const MAX_PACK_DIGESTS: usize = 256;
 
 /// `POST workspace/reserve`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReserveRequest {
     /// Size that the workspace will have.
@@ -19,7 +19,7 @@ pub struct ReserveRequest {
 }
 
 /// Why room was refused.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ReserveRefusal {
     /// This run keeps its workspace elsewhere, or has none.
@@ -29,7 +29,7 @@ pub enum ReserveRefusal {
 }
 
 /// `POST workspace/reserve`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ReserveResponse {
     /// Whether there is room.
@@ -50,11 +50,11 @@ fn refusal<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<R
 }
 
 /// `POST workspace/manifest/read`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct ManifestReadRequest {}
 
 /// `POST workspace/manifest/read`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ManifestReadResponse {
     /// The manifest's text; `null` when there is none.
     pub manifest: Option<String>,
@@ -63,7 +63,7 @@ pub struct ManifestReadResponse {
 }
 
 /// `POST workspace/manifest/write`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestWriteRequest {
     /// The new text.
@@ -75,7 +75,7 @@ pub struct ManifestWriteRequest {
 }
 
 /// `POST workspace/manifest/write`, response 200. Every `ok: false` is a conflict.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct ManifestWriteResponse {
     /// Whether it was written.
     pub ok: bool,
@@ -88,14 +88,14 @@ pub struct ManifestWriteResponse {
 }
 
 /// `POST workspace/packs/exists`, request; at most [`MAX_PACK_DIGESTS`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct PackDigests {
     /// Digests of the stored bytes.
     pub digests: Vec<Digest>,
 }
 
 /// `POST workspace/packs/exists`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct PackExistsResponse {
     /// Those that are stored.
     #[serde(default)]
@@ -103,7 +103,7 @@ pub struct PackExistsResponse {
 }
 
 /// What a pack's address is for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum PackOperation {
     /// To write it.
@@ -113,7 +113,7 @@ pub enum PackOperation {
 }
 
 /// `POST workspace/packs/presign`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 pub struct PackPresignRequest {
     /// What for.
     pub op: PackOperation,
@@ -122,7 +122,7 @@ pub struct PackPresignRequest {
 }
 
 /// `POST workspace/packs/presign`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct PackPresignResponse {
     /// Address by digest; one left out was declined.
     #[serde(default)]
@@ -133,14 +133,14 @@ pub struct PackPresignResponse {
 pub type PackDeleteRequest = PackDigests;
 
 /// `POST workspace/hydrate-url`, response 200; the request has no body.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 pub struct HydrateUrlResponse {
     /// Always `null` here.
     pub url: Option<String>,
 }
 
 /// `POST workspace/persist-url`, request.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistUrlRequest {
     /// Size of the tarball.
@@ -148,7 +148,7 @@ pub struct PersistUrlRequest {
 }
 
 /// `POST workspace/persist-url`, response 200.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase")]
 pub struct PersistUrlResponse {
     /// Always `null` here.

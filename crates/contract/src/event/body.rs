@@ -13,7 +13,7 @@ use crate::json::{RawJson, RawObject};
 use crate::tolerant::present;
 
 /// Status of a run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     /// Created, not yet ready to be leased.
@@ -92,20 +92,7 @@ impl std::str::FromStr for RunStatus {
 }
 
 /// The channel that a kind belongs to. The order is the order in messages to people.
-#[derive(
-    Debug,
-    Clone,
-    PartialEq,
-    Serialize,
-    Deserialize,
-    JsonSchema,
-    utoipa::ToSchema,
-    Copy,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Channel {
     /// Status, suspension, gates.
@@ -151,7 +138,7 @@ impl std::fmt::Display for Channel {
 }
 
 /// Which standard stream a text came from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum StandardStream {
     /// Standard output.
@@ -161,7 +148,7 @@ pub enum StandardStream {
 }
 
 /// What a suspended run waits for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum SuspendReason {
     /// A time.
@@ -173,7 +160,7 @@ pub enum SuspendReason {
 }
 
 /// Why a workspace was not stored.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
     /// Larger than one workspace may be.
@@ -185,7 +172,7 @@ pub enum SkipReason {
 }
 
 /// How an agent's turn ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum TurnEndReason {
     /// It answered.
@@ -197,7 +184,7 @@ pub enum TurnEndReason {
 }
 
 /// How a conversation was made shorter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum CompactionMethod {
     /// Stale repeated reads were dropped.
@@ -209,9 +196,7 @@ pub enum CompactionMethod {
 }
 
 /// Tokens of a turn. Cached tokens are a part of the input tokens.
-#[derive(
-    Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Copy, Eq, Default,
-)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenUsage {
     /// Tokens read.
@@ -232,7 +217,7 @@ pub struct TokenUsage {
 }
 
 /// A failure, as events carry it. Never holds a documentation reference.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct EventError {
     /// Code, for machines; free text.
@@ -245,7 +230,7 @@ pub struct EventError {
 }
 
 /// The observer's copy of a tool's result.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, utoipa::ToSchema, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToolReturn {
     /// Kind of the result, such as `file_read` or `shell`.
@@ -633,20 +618,5 @@ events! {
         reclaimed: required Count = "reclaimed",
         /// How.
         method: required CompactionMethod = "method",
-    }
-}
-
-impl utoipa::PartialSchema for Event {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::Type::Object)
-            .description(Some("A run event; its kinds are described in docs/schemas/event.json."))
-            .into()
-    }
-}
-
-impl utoipa::ToSchema for Event {
-    fn name() -> Cow<'static, str> {
-        "RunEvent".into()
     }
 }

@@ -112,24 +112,8 @@ impl JsonSchema for Cursor {
     }
 }
 
-impl utoipa::PartialSchema for Cursor {
-    fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-        utoipa::openapi::ObjectBuilder::new()
-            .schema_type(utoipa::openapi::schema::Type::Integer)
-            .minimum(Some(1_u64))
-            .maximum(Some(MAX_SAFE_INTEGER))
-            .into()
-    }
-}
-
-impl utoipa::ToSchema for Cursor {
-    fn name() -> Cow<'static, str> {
-        "Cursor".into()
-    }
-}
-
 /// An event and its place, as batches, snapshots and streams carry it.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema, utoipa::ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
 pub struct StoredEvent {
     /// Its place.
     pub cursor: Cursor,

@@ -1,0 +1,171 @@
+//! Event frames: appending and reading up to the watermark.
+
+use futures_util::TryStreamExt as _;
+use trestle_contract::bounds::{EpochMs, NonEmptyString, Positive};
+use trestle_contract::event::{Cursor, Envelope, Event, EventBody, EventError, EventFrame, RunStatus};
+use trestle_contract::ids::RunId;
+use trestle_domain::{Call, CursorAllocator, Delivery, Visibility, Watermark};
+
+use super::run_state::{RunState, admitted};
+use super::runs;
+use crate::error::{StoreError, StoreResult};
+use crate::model::{EventPage, RunFailure, TelemetryBatch};
+use crate::sqlite::Conn;
+use crate::sqlite::convert::{Columns as _, signed};
+use crate::sqlite::writer::Tx;
+use crate::store::Change;
+
+/// Bytes of JSON after which a page ends, whatever its limit.
+const PAGE_BYTES: usize = 4 * 1024 * 1024;
+
+const INSERT: &str =
+    "INSERT INTO events (run, cursor, in_order, received_at, kind, json) VALUES (?, ?, ?, ?, ?, ?)
+    ON CONFLICT DO NOTHING";
+
+pub(crate) const LAST_CURSOR: &str = "SELECT coalesce(max(cursor), 0) FROM events WHERE run = ?";
+
+pub(crate) async fn last_cursor(conn: &mut Conn, run: i64) -> StoreResult<u64> {
+    let cursor: i64 = sqlx::query_scalar(LAST_CURSOR).bind(run).fetch_one(conn).await?;
+    u64::try_from(cursor).map_err(|_| StoreError::Corrupt(format!("cursor {cursor}")))
+}
+
+/// Writes a status frame of the server.
+#[expect(clippy::too_many_arguments, reason = "one row, written from three places")]
+pub(crate) async fn insert_status(
+    tx: &mut Tx,
+    run: i64,
+    id: &str,
+    cursor: u64,
+    seq: u64,
+    status: RunStatus,
+    error: Option<&RunFailure>,
+    in_order: bool,
+) -> StoreResult<()> {
+    let invalid = |error: &dyn std::fmt::Display| StoreError::Invalid(error.to_string());
+    let id = NonEmptyString::new(id).map_err(|error| invalid(&error))?;
+    let event = Event {
+        envelope: Envelope {
+            run_id: id.clone(),
+            turn_id: id,
+            seq: Positive::new(seq).map_err(|error| invalid(&error))?,
+            t: EpochMs::new(u64::try_from(tx.now).unwrap_or(0)).map_err(|error| invalid(&error))?,
+        },
+        body: EventBody::RunStatus {
+            status,
+            error: error.map(|error| EventError {
+                code: error.code.clone(),
+                message: error.message.clone(),
+                hint: error.hint.clone(),
+            }),
+        },
+    };
+    let cursor = Cursor::new(cursor).map_err(|error| invalid(&error))?;
+    let frame = EventFrame::of(cursor, &event);
+    insert(tx, run, &frame, in_order).await?;
+    Ok(())
+}
+
+async fn insert(tx: &mut Tx, run: i64, frame: &EventFrame, in_order: bool) -> StoreResult<u64> {
+    Ok(sqlx::query(INSERT)
+        .bind(run)
+        .bind(signed(frame.cursor.get())?)
+        .bind(in_order)
+        .bind(tx.now)
+        .bind(&*frame.kind)
+        .bind(&*frame.json)
+        .execute(&mut tx.conn)
+        .await?
+        .rows_affected())
+}
+
+/// Announces a new status in the block after everything stored.
+pub(crate) async fn append_status(
+    tx: &mut Tx,
+    run: &RunState,
+    status: RunStatus,
+    error: Option<&RunFailure>,
+    in_order: bool,
+) -> StoreResult<u64> {
+    let stamp = trestle_domain::terminal_cursor(last_cursor(&mut tx.conn, run.number).await?);
+    insert_status(tx, run.number, run.id.as_str(), stamp.cursor, stamp.seq, status, error, in_order).await?;
+    Ok(stamp.cursor)
+}
+
+pub(crate) async fn append(tx: &mut Tx, batch: TelemetryBatch) -> StoreResult<u64> {
+    let (run, _) = admitted(tx, &batch.fence, Call::Telemetry).await?;
+    let mut frames = batch.frames;
+    frames.sort_by_key(|frame| frame.cursor);
+    let first_of_session = CursorAllocator::resume_after(run.session_base).next().cursor;
+    let mut stored = 0;
+    for (index, frame) in frames.iter().enumerate() {
+        // What precedes the first frame of a batch may be in a batch that is still on its way. The
+        // others follow their neighbour, and a session's first frame follows what was stored before.
+        let in_order = run.ordered_telemetry || index > 0 || frame.cursor.get() == first_of_session;
+        stored += insert(tx, run.number, frame, in_order).await?;
+    }
+    if stored > 0 {
+        tx.changed(Change::Run(run.id));
+    }
+    Ok(stored)
+}
+
+pub(crate) const READ: &str = "
+    SELECT cursor, in_order, received_at, kind, json FROM events WHERE run = ? AND cursor > ? ORDER BY cursor LIMIT ?";
+
+/// Where a reader stands: the last stored frame at or before its cursor.
+pub(crate) const BEFORE: &str = "SELECT coalesce(max(cursor), 0) FROM events WHERE run = ? AND cursor <= ?";
+
+pub(crate) async fn read(
+    conn: &mut Conn,
+    id: &RunId,
+    after: u64,
+    limit: u32,
+    now: i64,
+) -> StoreResult<EventPage> {
+    let row = sqlx::query("SELECT number, terminal_cursor FROM runs WHERE id = ?")
+        .bind(id.as_str())
+        .fetch_optional(&mut *conn)
+        .await?
+        .ok_or(StoreError::NotFound(crate::error::Entity::Run))?;
+    let run = row.number("number")?;
+    let terminal = row.number_if_any("terminal_cursor")?;
+    let after_column = signed(after).unwrap_or(i64::MAX);
+    let before: i64 = sqlx::query_scalar(BEFORE).bind(run).bind(after_column).fetch_one(&mut *conn).await?;
+    let mut mark = Watermark::at(u64::try_from(before).unwrap_or(0));
+    let mut page = EventPage { resume_after: after, ..EventPage::default() };
+    let limit = limit.max(1);
+    let mut bytes = 0;
+    let mut rows =
+        sqlx::query(READ).bind(run).bind(after_column).bind(i64::from(limit) + 1).fetch(&mut *conn);
+    while let Some(row) = rows.try_next().await? {
+        if page.frames.len() >= limit as usize || bytes >= PAGE_BYTES {
+            page.more = true;
+            break;
+        }
+        let cursor = row.unsigned("cursor")?;
+        let delivery = if row.flag("in_order")? { Delivery::InOrder } else { Delivery::AnyOrder };
+        match mark.offer(cursor, row.number("received_at")?, delivery, now) {
+            Visibility::Shown => {}
+            Visibility::Until(at) => {
+                page.held_until = Some(at);
+                break;
+            }
+        }
+        let json = row.text("json")?;
+        bytes += json.len();
+        page.resume_after = cursor;
+        page.frames.push(EventFrame {
+            cursor: Cursor::new(cursor).map_err(|error| StoreError::Corrupt(error.to_string()))?,
+            kind: row.text("kind")?.into(),
+            json: json.into(),
+        });
+    }
+    let reached = terminal.is_some_and(|terminal| signed(page.resume_after).is_ok_and(|at| at >= terminal));
+    page.done = reached && !page.more && page.held_until.is_none();
+    Ok(page)
+}
+
+pub(crate) async fn last_cursor_of(conn: &mut Conn, id: &RunId) -> StoreResult<u64> {
+    let run = runs::number(conn, id).await?;
+    last_cursor(conn, run).await
+}

@@ -1,0 +1,22 @@
+//! A workflow directory becomes a deterministic artifact.
+//!
+//! [`check`] tells what is wrong with a package, [`build`] packs it. [`artifact`] reads what somebody else packed.
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod artifact;
+
+mod decorators;
+mod identity;
+mod lines;
+mod progress;
+mod references;
+mod report;
+mod resolve;
+mod rewrite;
+mod script;
+mod support;
+
+pub use identity::{IdentityEntry, identity};
+pub use progress::{Progress, Silent, Step};
+pub use report::{BuildError, Diagnostic, Report, Severity, ShippedFile, ShippedPackage};
+pub use support::{Unsupported, unsupported};

@@ -3,9 +3,7 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
-use trestle_contract::WorkerId;
-use trestle_contract::control::ReleaseRequest;
-use trestle_contract::pool::{HeartbeatAction, HeartbeatRequest, Phase};
+use trestle_contract::pool::{HeartbeatAction, HeartbeatRequest, LeaseReleaseReason, LeaseReleaseRequest, Phase};
 use trestle_domain::{BootClock, Clock, WORKER_MARGIN_FLOOR_MS, worker_deadline};
 use trestle_sandbox::slot::{Assignment, LeaseTerms, SlotOutcome, SlotReport};
 
@@ -48,20 +46,13 @@ impl AssignedRun {
             Ok(outcome) => tracing::info!(%run_id, ?outcome, "run_finished"),
             Err(error) => {
                 tracing::warn!(%run_id, %error, "run_not_executed");
-                self.release(&format!("the run could not be started: {error}")).await;
+                self.release(LeaseReleaseReason::Died).await;
             }
         }
     }
 
     async fn supervise(&mut self) -> Result<Option<SlotOutcome>, RunnerError> {
-        let claim = &self.claimed.claim;
-        let record = LeaseRecord {
-            run_id: claim.run_id.to_string(),
-            control_plane_url: claim.control_plane.base_url.as_str().to_owned(),
-            run_token: claim.control_plane.run_token.expose().to_owned(),
-            worker_id: self.machine.runner_id.clone(),
-        };
-        let _record = self.machine.work.record(claim.lease_id.as_str(), &record)?;
+        let _record = self.machine.work.record(&self.lease_record())?;
         let standing_by = self.standing_by.take();
         let prestarted = standing_by.is_some();
         let mut process = match standing_by {
@@ -85,7 +76,7 @@ impl AssignedRun {
         drop(permit);
         process.discard(Duration::ZERO).await;
         if outcome.is_none() {
-            self.release("the run process ended without a report").await;
+            self.release(LeaseReleaseReason::Died).await;
         }
         Ok(outcome)
     }
@@ -200,15 +191,12 @@ impl AssignedRun {
         })
     }
 
-    async fn release(&self, reason: &str) {
-        let control_plane = &self.claimed.claim.control_plane;
-        let record = LeaseRecord {
-            run_id: self.claimed.claim.run_id.to_string(),
-            control_plane_url: control_plane.base_url.as_str().to_owned(),
-            run_token: control_plane.run_token.expose().to_owned(),
-            worker_id: self.machine.runner_id.clone(),
-        };
-        release(&self.machine.client, record, reason).await;
+    fn lease_record(&self) -> LeaseRecord {
+        LeaseRecord { lease_id: self.claimed.claim.lease_id.clone(), run_id: self.claimed.claim.run_id.clone() }
+    }
+
+    async fn release(&self, reason: LeaseReleaseReason) {
+        release(&self.machine.client, &self.machine.token, self.lease_record(), reason).await;
     }
 }
 
@@ -220,13 +208,10 @@ enum Beat {
 }
 
 /// Gives a run back. A failure costs time only: the lease runs out.
-pub(crate) async fn release(client: &PoolClient, record: LeaseRecord, reason: &str) {
-    let reason: String = reason.chars().take(500).collect();
-    let Ok(worker_id) = WorkerId::new(record.worker_id) else { return };
-    let request = ReleaseRequest { worker_id, reason };
-    let token = SecretString::from(record.run_token);
-    match client.release(&record.control_plane_url, &token, &record.run_id, &request).await {
-        Ok(()) => tracing::info!(run_id = %record.run_id, reason = %request.reason, "run_released"),
-        Err(error) => tracing::warn!(run_id = %record.run_id, %error, "run_not_released"),
+pub(crate) async fn release(client: &PoolClient, token: &SecretString, record: LeaseRecord, reason: LeaseReleaseReason) {
+    let request = LeaseReleaseRequest { lease_id: record.lease_id, run_id: record.run_id, reason };
+    match client.release(token, &request).await {
+        Ok(()) => tracing::info!(run_id = %request.run_id, ?reason, "run_released"),
+        Err(error) => tracing::warn!(run_id = %request.run_id, %error, "run_not_released"),
     }
 }

@@ -5,9 +5,8 @@ use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use trestle_contract::control::ReleaseRequest;
 use trestle_contract::pool::{
-    ClaimResponse, Declaration, HeartbeatRequest, HeartbeatResponse, PollResponse, RegisterRequest, RegisterResponse,
+    ClaimResponse, Declaration, HeartbeatRequest, HeartbeatResponse, LeaseReleaseRequest, PollResponse, RegisterRequest, RegisterResponse,
 };
 use url::Url;
 
@@ -16,6 +15,11 @@ use crate::RunnerError;
 /// What `encodeURIComponent` leaves alone.
 const SEGMENT: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'!').remove(b'~').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
+
+/// Says that this runner is ours: it beats often enough for a short lease.
+const RUNNER_HEADER: &str = "x-trestle-runner";
+/// Full length of a lease granted by an answer, in milliseconds.
+const LEASE_HEADER: &str = "x-trestle-lease-ms";
 
 /// Longest pool answer that is read, in bytes.
 const MAX_ANSWER: usize = 5 * 1024 * 1024;
@@ -88,9 +92,11 @@ impl PoolClient {
         if answer.status() == StatusCode::CONFLICT {
             return Ok(None);
         }
-        let server_time = answer.headers().get(reqwest::header::DATE).and_then(|date| date.to_str().ok()).and_then(http_date_ms);
+        let granted = header(&answer, LEASE_HEADER).and_then(|length| length.parse().ok()).map(Duration::from_millis);
+        let server_time = header(&answer, "date").and_then(http_date_ms);
         let claim: ClaimResponse = read(answer, "claim", StatusCode::OK, "claim response").await?;
-        Ok(Some(Claimed { lease: lease_length(claim.lease_expires_at.get(), server_time), claim }))
+        let lease = granted.unwrap_or_else(|| lease_length(claim.lease_expires_at.get(), server_time));
+        Ok(Some(Claimed { lease, claim }))
     }
 
     /// Beats for a lease; `None` when the lease is lost.
@@ -115,24 +121,15 @@ impl PoolClient {
         expect(answer, "deregister", &[StatusCode::NO_CONTENT, StatusCode::OK]).await.map(drop)
     }
 
-    /// Gives a run back whose process is gone, at the address that came with its claim.
+    /// Gives a leased run back, so that it need not wait for the lease to run out.
     ///
     /// # Errors
-    /// Any answer but a success, and 404 or 409: somebody else has the run by now, or the control
-    /// plane does not know the call and takes the run back when the lease ends.
-    pub async fn release(&self, control_plane: &str, run_token: &SecretString, run: &str, request: &ReleaseRequest) -> Result<(), RunnerError> {
-        let base = control_plane.trim_end_matches('/');
-        let url = format!("{base}/runner/v1/runs/{}/release", utf8_percent_encode(run, SEGMENT));
-        let answer = self
-            .http
-            .post(url)
-            .bearer_auth(run_token.expose_secret())
-            .json(request)
-            .timeout(self.call_deadline)
-            .send()
-            .await
-            .map_err(|source| RunnerError::Unreachable { operation: "release", source: source.without_url() })?;
-        expect(answer, "release", &[StatusCode::NO_CONTENT, StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::CONFLICT]).await.map(drop)
+    /// Any answer but a success, and 404 or 409: somebody else has the run by now, or the control plane does
+    /// not know the call and takes the run back when the lease ends.
+    pub async fn release(&self, token: &SecretString, request: &LeaseReleaseRequest) -> Result<(), RunnerError> {
+        let answer = self.post("release", "/runner/v1/pool/release", Some(token), request, self.call_deadline).await?;
+        let good = [StatusCode::NO_CONTENT, StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::CONFLICT];
+        expect(answer, "release", &good).await.map(drop)
     }
 
     async fn post(
@@ -143,12 +140,21 @@ impl PoolClient {
         body: &(impl Serialize + Sync),
         deadline: Duration,
     ) -> Result<Response, RunnerError> {
-        let mut request = self.http.post(format!("{}{path}", self.base)).json(body).timeout(deadline);
+        let mut request = self
+            .http
+            .post(format!("{}{path}", self.base))
+            .header(RUNNER_HEADER, self.declaration.runner_version.as_str())
+            .json(body)
+            .timeout(deadline);
         if let Some(token) = token {
             request = request.bearer_auth(token.expose_secret());
         }
         request.send().await.map_err(|source| RunnerError::Unreachable { operation, source: source.without_url() })
     }
+}
+
+fn header<'a>(answer: &'a Response, name: &str) -> Option<&'a str> {
+    answer.headers().get(name)?.to_str().ok()
 }
 
 async fn expect(answer: Response, operation: &'static str, good: &[StatusCode]) -> Result<Response, RunnerError> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 use secrecy::SecretString;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use trestle_contract::pool::{Declaration, Offer, PollAction};
+use trestle_contract::pool::{Declaration, LeaseReleaseReason, Offer, PollAction};
 use trestle_domain::{Backoff, BootClock, Clock};
 use trestle_sandbox::{Isolation, find_node};
 
@@ -65,14 +65,15 @@ impl Runner {
         }
         let work = WorkDirectory::open(&config.work_dir)?;
         let config = Arc::new(Config { work_dir: work.path().to_owned(), ..config });
+        let token = SecretString::from(identity.runner_token.clone());
         for record in work.sweep() {
-            release(&client, record, "the runner was restarted").await;
+            release(&client, &token, record, LeaseReleaseReason::Died).await;
         }
         tracing::info!(runner_id = %identity.runner_id, work_dir = %work.path().display(), node = %node.path.display(), node_version = %node.version, "daemon_started");
         let machine = Machine {
             client,
             runner_id: identity.runner_id.clone(),
-            token: SecretString::from(identity.runner_token.clone()),
+            token,
             starter: Starter::new(Arc::clone(&config), isolation, node),
             work,
             drain: CancellationToken::new(),

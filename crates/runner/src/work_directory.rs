@@ -5,18 +5,17 @@ use std::path::{Path, PathBuf};
 
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
+use trestle_contract::{LeaseId, RunId};
 
 use crate::RunnerError;
 use crate::slot_process::remove_tree;
 
-/// The record of a lease, so that a runner that died can give its runs back when it starts again. It lies
-/// apart from the slot's directory, which the program works in.
-#[derive(Serialize, Deserialize)]
+/// The record of a lease, so that a runner that died can give its runs back when it starts again. It holds no
+/// token: programs run as the same user.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LeaseRecord {
-    pub(crate) run_id: String,
-    pub(crate) control_plane_url: String,
-    pub(crate) run_token: String,
-    pub(crate) worker_id: String,
+    pub(crate) lease_id: LeaseId,
+    pub(crate) run_id: RunId,
 }
 
 /// A lease record on disk; removed when the lease is over.
@@ -66,9 +65,9 @@ impl WorkDirectory {
     }
 
     /// Records a lease, readable by this user alone, until the returned file is dropped.
-    pub(crate) fn record(&self, lease: &str, record: &LeaseRecord) -> Result<LeaseFile, RunnerError> {
+    pub(crate) fn record(&self, record: &LeaseRecord) -> Result<LeaseFile, RunnerError> {
         // The lease's name comes from outside: only its digits and letters make the file name.
-        let name: String = lease.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+        let name: String = record.lease_id.as_str().chars().filter(char::is_ascii_alphanumeric).take(64).collect();
         let path = self.path.join("leases").join(format!("{name}.json"));
         let write = || {
             let bytes = serde_json::to_vec(record)?;
@@ -110,17 +109,11 @@ mod tests {
         let slot = first.path().join("slots/1-1");
         fs::create_dir_all(slot.join("workspace")).unwrap();
         fs::create_dir_all(first.path().join("slots/1-2/tmp")).unwrap();
-        let record = LeaseRecord {
-            run_id: "01RUN".into(),
-            control_plane_url: "http://x".into(),
-            run_token: "bwrt_x".into(),
-            worker_id: "w".into(),
-        };
-        let file = first.record("lease_../../1", &record).unwrap();
+        let record = LeaseRecord { lease_id: LeaseId::new("lease_../../1").unwrap(), run_id: RunId::new("01RUN").unwrap() };
+        let file = first.record(&record).unwrap();
         assert_eq!(file.0, first.path().join("leases/lease1.json"));
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file.0).unwrap().permissions()) & 0o777, 0o600);
-        let found = first.sweep();
-        assert_eq!(found.iter().map(|record| record.run_id.as_str()).collect::<Vec<_>>(), ["01RUN"]);
+        assert_eq!(first.sweep(), [record]);
         assert_eq!(fs::read_dir(first.path().join("slots")).unwrap().count(), 0);
         assert!(first.sweep().is_empty());
         drop(first);

@@ -1,0 +1,63 @@
+use serde_json::value::RawValue;
+use trestle_contract::api::{PoolList, RegistrationToken, RunnerList};
+
+use crate::client::segment;
+use crate::commands::{print, table};
+use crate::renderer::instant;
+use crate::{CliError, Client, Terminal};
+
+/// `trestle runners`: lists runners.
+///
+/// # Errors
+/// When the server cannot be reached.
+pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result<u8, CliError> {
+    let organisation = segment(&client.organisation().await?);
+    let path = format!("/v1/orgs/{organisation}/runners");
+    if json {
+        let body: Box<RawValue> = client.get(&path).await?;
+        print(terminal, &crate::pretty_json(body.get()))?;
+        return Ok(crate::EXIT_COMPLETED);
+    }
+    let list: RunnerList = client.get(&path).await?;
+    if list.runners.is_empty() {
+        terminal.note("no runners; `trestle runner token` starts adding one");
+        return Ok(crate::EXIT_COMPLETED);
+    }
+    let pools: PoolList = client.get(&format!("/v1/orgs/{organisation}/runner-pools")).await?;
+    let rows: Vec<Vec<String>> = list
+        .runners
+        .iter()
+        .map(|row| {
+            let pool = pools.pools.iter().find(|pool| pool.id == row.pool_id).map_or_else(|| row.pool_id.to_string(), |pool| pool.name.clone());
+            let seen = row.last_seen_at.map_or_else(|| "never".to_owned(), |at| instant(at.get_signed()));
+            let labels = if row.labels.is_empty() { String::new() } else { format!("[{}]", row.labels.join(",")) };
+            let machine = format!("{}/{}", wire_name(&row.os), wire_name(&row.arch));
+            vec![wire_name(&row.status), row.name.clone(), format!("pool={pool}"), machine, format!("seen={seen}"), row.id.to_string(), labels]
+        })
+        .collect();
+    print(terminal, &table(&rows))?;
+    Ok(crate::EXIT_COMPLETED)
+}
+
+/// The wire name of an enumeration's value.
+fn wire_name(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_else(|| "?".to_owned())
+}
+
+/// `trestle runner token`: mints a registration token and prints the line that uses it.
+///
+/// # Errors
+/// When the pool's name does not fit or the server refuses.
+pub async fn runner_token(terminal: &Terminal, client: &Client, pool: &str, json: bool) -> Result<u8, CliError> {
+    let organisation = segment(&client.organisation().await?);
+    let path = format!("/v1/orgs/{organisation}/runner-pools/{}/registration-tokens", segment(pool));
+    let token: RegistrationToken = client.post(&path, &serde_json::json!({})).await?;
+    if json {
+        super::print_json(terminal, &token)?;
+        return Ok(crate::EXIT_COMPLETED);
+    }
+    print(terminal, token.registration_token.expose())?;
+    terminal.note(&format!("valid once, until {}. On the runner's machine:", instant(token.expires_at.get_signed())));
+    terminal.note(&format!("  trestle runner register --url {} --token {}", client.url(), token.registration_token.expose()));
+    Ok(crate::EXIT_COMPLETED)
+}

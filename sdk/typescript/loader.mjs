@@ -1,11 +1,14 @@
 // Starts one program in this process and reports how it ended.
 //
-//   node loader.mjs [--warm]
+//   node loader.mjs [SOCKET] [--warm]
+//
+// --warm prepares everything that a run will need before the assignment comes. SOCKET is where the
+// host listens; the assignment's `sock` holds over it.
 //
 // Descriptor 3 is a duplex stream to the process that supervises the run, one JSON object a line:
 //
 //   out  {"type":"ready"}
-//   in   {"sock","entry","cwd","env":{…},"root"?}      exactly one line; end of file before it: exit 0
+//   in   {"entry","cwd","env":{…},"sock"?,"root"?}     exactly one line; end of file before it: exit 0
 //   out  {"type":"returned"}                           the host has accepted the return value
 //   out  {"type":"failed","phase","reason","error"}    see `fail` below
 //
@@ -368,30 +371,35 @@ async function runProgram(assignment) {
   report({ type: "returned" });
 }
 
-function place(assignment) {
+function settleIn(assignment, sock) {
   process.chdir(assignment.cwd);
+  for (const name of Object.keys(process.env)) {
+    if (!Object.hasOwn(assignment.env, name)) delete process.env[name];
+  }
   Object.assign(process.env, assignment.env);
-  process.env[HOST_SOCK_ENV] = assignment.sock;
+  process.env[HOST_SOCK_ENV] = sock;
   process.argv = [process.execPath, assignment.entry];
   programRoot = assignment.root ?? dirname(assignment.entry);
   Error.prepareStackTrace = (error, frames) => stacks().prepareStackTrace(error, frames);
 }
 
 async function main() {
+  const flags = process.argv.slice(2);
   trapExit();
   trapErrors();
   watchStream("stdout");
   watchStream("stderr");
-  if (process.argv.includes("--warm")) {
+  if (flags.includes("--warm")) {
     const { rehearse } = await import("./warm.mjs");
     await rehearse();
   }
   report({ type: "ready" });
   const assignment = readAssignment();
   if (assignment === undefined) exit(0);
+  const sock = assignment.sock ?? flags.find((flag) => !flag.startsWith("-"));
   stage = "import";
-  place(assignment);
-  client = new HostClient(assignment.sock);
+  settleIn(assignment, sock);
+  client = new HostClient(sock);
   installHost(client);
   client.onclose = () => startTimer(() => void leave(1), ORPHAN_MS);
   await runProgram(assignment);

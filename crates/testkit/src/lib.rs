@@ -1,0 +1,5 @@
+//! The scripted model server, the fake control plane, the fault proxy and the clock of the tests.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
+pub mod model_server;

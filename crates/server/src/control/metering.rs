@@ -1,0 +1,124 @@
+//! Usage, telemetry, inference (docs/protocol/control.md §4, §6 and §7).
+
+use axum::extract::State as FromState;
+use axum::response::Response;
+use http::{Method, StatusCode};
+use trestle_contract::control::{InferenceRequest, TelemetryRequest, TokenUsageRequest, UsageRequest};
+use trestle_contract::event::EventFrame;
+use trestle_store::{ComputeUsage, TelemetryBatch, TokenReport, TurnTokens};
+
+use super::held;
+use crate::auth::RunAuth;
+use crate::body::{Json, Whole};
+use crate::failure::Answer;
+use crate::routes::{BodySize, Route, Table};
+use crate::state::State;
+
+pub(super) fn routes(table: &mut Table) {
+    table.add(
+        Route::run(Method::POST, "/runner/v1/runs/{run}/usage", "Books compute time")
+            .takes::<UsageRequest>()
+            .empty(StatusCode::NO_CONTENT),
+        usage,
+    );
+    table.add(
+        Route::run(
+            Method::POST,
+            "/runner/v1/runs/{run}/usage/tokens",
+            "Reports the tokens of one model call",
+        )
+        .takes::<TokenUsageRequest>()
+        .empty(StatusCode::NO_CONTENT),
+        tokens,
+    );
+    table.add(
+        Route::run(Method::POST, "/runner/v1/runs/{run}/telemetry", "Stores events of the run")
+            .size(BodySize::Large)
+            .takes::<TelemetryRequest>()
+            .empty(StatusCode::NO_CONTENT),
+        telemetry,
+    );
+    table.add(
+        Route::run(Method::POST, "/runner/v1/runs/{run}/inference", "Relays one model turn")
+            .size(BodySize::Large)
+            .takes::<InferenceRequest>()
+            .streams("application/x-ndjson"),
+        inference,
+    );
+}
+
+fn signed(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+async fn usage(
+    FromState(state): FromState<State>,
+    auth: RunAuth,
+    Json(request): Json<UsageRequest>,
+) -> Answer<StatusCode> {
+    state
+        .store()
+        .record_compute(ComputeUsage {
+            fence: auth.fence(),
+            identifier: request.identifier.as_str().to_owned(),
+            seconds: signed(request.runtime_seconds.get()),
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn tokens(
+    FromState(state): FromState<State>,
+    auth: RunAuth,
+    Json(request): Json<TokenUsageRequest>,
+) -> Answer<StatusCode> {
+    state
+        .store()
+        .record_tokens(TokenReport {
+            fence: auth.fence(),
+            identifier: request.identifier.as_str().to_owned(),
+            model: request.model,
+            tokens: TurnTokens {
+                input: signed(request.input_tokens),
+                output: signed(request.output_tokens),
+                cached_read: signed(request.cached_read_tokens.unwrap_or(0)),
+                cached_write: signed(request.cached_write_tokens.unwrap_or(0)),
+            },
+            // Every model is brokered here, and the relay meters its turns.
+            counted: false,
+        })
+        .await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn telemetry(
+    FromState(state): FromState<State>,
+    auth: RunAuth,
+    Json(request): Json<TelemetryRequest>,
+) -> Answer<StatusCode> {
+    let sent = request.frames.len();
+    // One bad frame costs itself, never its batch.
+    let frames: Vec<EventFrame> = request
+        .frames
+        .iter()
+        .filter_map(|text| {
+            let (frame, event) = EventFrame::parse_batch_element(text).ok()?;
+            (event.envelope.run_id.as_str() == auth.run().as_str()).then_some(frame)
+        })
+        .collect();
+    if frames.len() < sent {
+        let dropped = sent - frames.len();
+        tracing::debug!(run = %auth.run(), dropped, "frames that are no events of this run were dropped");
+    }
+    state.store().append_telemetry(TelemetryBatch { fence: auth.fence(), frames }).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn inference(
+    FromState(state): FromState<State>,
+    auth: RunAuth,
+    Whole(body): Whole,
+) -> Answer<Response> {
+    held(&state, &auth).await?;
+    Ok(state.relay().relay(auth.run(), auth.epoch(), body).await)
+}

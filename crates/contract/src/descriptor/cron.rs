@@ -100,7 +100,9 @@ fn position(text: &str, rule: &FieldRule) -> Result<u32, String> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
     match text.parse::<u32>() {
         Ok(number) if is_number && (rule.low..=rule.high).contains(&number) => Ok(number),
-        _ if rule.names.is_empty() => Err(format!("`{text}` is not a number from {} to {}", rule.low, rule.high)),
+        _ if rule.names.is_empty() => {
+            Err(format!("`{text}` is not a number from {} to {}", rule.low, rule.high))
+        }
         _ => Err(format!("`{text}` is neither a number from {} to {} nor a name", rule.low, rule.high)),
     }
 }

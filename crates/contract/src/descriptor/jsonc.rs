@@ -197,12 +197,11 @@ pub(crate) fn position_in(text: &str, offset: usize) -> Position {
                 line += 1;
                 column = 1;
             }
+            // CRLF is one line end, a lone CR is one too.
+            b'\r' if text.as_bytes().get(index + 1) == Some(&b'\n') => {}
             b'\r' => {
-                // CRLF is one line end, a lone CR is one too.
-                if text.as_bytes().get(index + 1) != Some(&b'\n') {
-                    line += 1;
-                    column = 1;
-                }
+                line += 1;
+                column = 1;
             }
             byte if byte & 0xC0 != 0x80 => column += 1,
             _ => {}
@@ -225,8 +224,8 @@ impl<'t> Reader<'t> {
             None => (bytes, false),
         };
         let text = std::str::from_utf8(bytes).map_err(|error| {
-            let valid = String::from_utf8_lossy(&bytes[..error.valid_up_to()]);
-            let position = position_in(&valid, valid.len());
+            let valid = std::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default();
+            let position = position_in(valid, valid.len());
             JsoncError {
                 message: "the file is not UTF-8 text".into(),
                 line: position.line,
@@ -264,7 +263,9 @@ impl<'t> Reader<'t> {
             None => "end of file".into(),
             Some('#') => "`#` (comments start with `//`)".into(),
             Some('\'') => "`'` (strings use double quotes)".into(),
-            Some(character) if character.is_control() => format!("control character U+{:04X}", character as u32),
+            Some(character) if character.is_control() => {
+                format!("control character U+{:04X}", character as u32)
+            }
             Some(character) => format!("`{character}`"),
         }
     }
@@ -317,7 +318,9 @@ impl<'t> Reader<'t> {
             "null" => NodeKind::Null,
             "true" => NodeKind::Bool(true),
             "false" => NodeKind::Bool(false),
-            other => return Err(self.error(&format!("`{other}` is not a JSON value; text goes in double quotes"))),
+            other => {
+                return Err(self.error(&format!("`{other}` is not a JSON value; text goes in double quotes")));
+            }
         };
         self.at += length;
         Ok(kind)
@@ -326,7 +329,8 @@ impl<'t> Reader<'t> {
     fn number(&mut self) -> Result<String, JsoncError> {
         let start = self.at;
         let bytes = self.text.as_bytes();
-        let digits = |from: usize| from + bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let digits =
+            |from: usize| from + bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
         let mut at = start + usize::from(bytes[start] == b'-');
         let whole = at;
         at = digits(at);
@@ -343,7 +347,8 @@ impl<'t> Reader<'t> {
             valid &= end > at + 1 + sign;
             at = end;
         }
-        let followed = bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'));
+        let followed =
+            bytes.get(at).is_some_and(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_'));
         if !valid || followed {
             return Err(self.error("this is not a JSON number (plain decimal, no leading zero, no `0x`)"));
         }
@@ -361,7 +366,9 @@ impl<'t> Reader<'t> {
                 Some(b'"') => break,
                 Some(b'\\') => end += 2,
                 Some(0..=0x1F) => {
-                    return Err(self.error_at(end, "a string cannot hold a raw line end or control character"));
+                    return Err(
+                        self.error_at(end, "a string cannot hold a raw line end or control character")
+                    );
                 }
                 Some(_) => end += 1,
             }
@@ -411,7 +418,10 @@ impl<'t> Reader<'t> {
                 Some(b'"') => {}
                 None => return Err(self.error_at(start, "this object is never closed with `}`")),
                 Some(_) => {
-                    return Err(self.error(&format!("unexpected {}, a key in double quotes was expected", self.found())));
+                    return Err(self.error(&format!(
+                        "unexpected {}, a key in double quotes was expected",
+                        self.found()
+                    )));
                 }
             }
             let member = self.member(depth)?;

@@ -117,7 +117,8 @@ impl JsonSchema for Manifest {
         let mut schema = Descriptor::json_schema(generator);
         if let Some(properties) = schema.get_mut("properties").and_then(serde_json::Value::as_object_mut) {
             for key in ["input_schema", "output_schema"] {
-                let value = serde_json::json!({ "type": "object", "description": "JSON Schema derived at deploy." });
+                let value =
+                    serde_json::json!({ "type": "object", "description": "JSON Schema derived at deploy." });
                 properties.insert(key.into(), value);
             }
         }
@@ -132,11 +133,13 @@ fn open(file: &str, bytes: &[u8]) -> Result<Document, DescriptorErrors> {
         problems: vec![DescriptorError { path: ROOT.into(), position, message, hint: None }],
     };
     if bytes.len() > MAX_DESCRIPTOR_BYTES {
-        return Err(syntax(format!("{} bytes, more than the {MAX_DESCRIPTOR_BYTES} allowed", bytes.len()), None));
+        return Err(syntax(
+            format!("{} bytes, more than the {MAX_DESCRIPTOR_BYTES} allowed", bytes.len()),
+            None,
+        ));
     }
-    Document::parse(bytes).map_err(|error| {
-        syntax(error.message, Some(Position { line: error.line, column: error.column }))
-    })
+    Document::parse(bytes)
+        .map_err(|error| syntax(error.message, Some(Position { line: error.line, column: error.column })))
 }
 
 fn root_members<'d>(file: &str, document: &'d Document) -> Result<&'d [Member], DescriptorErrors> {
@@ -144,7 +147,8 @@ fn root_members<'d>(file: &str, document: &'d Document) -> Result<&'d [Member], 
         NodeKind::Object(members) => Ok(members),
         _ => {
             let message = format!("a single JSON object is required, found {}", document.root.describe());
-            let hint = "the smallest descriptor is { \"slug\": \"ping\", \"triggers\": [{ \"kind\": \"manual\" }] }";
+            let hint =
+                "the smallest descriptor is { \"slug\": \"ping\", \"triggers\": [{ \"kind\": \"manual\" }] }";
             Err(single(file, document, ROOT, document.root.offset, message, hint))
         }
     }

@@ -21,12 +21,14 @@ pub use cron::{CronError, check_cron};
 pub use jsonc::{Document, JsoncError, parse_jsonc};
 pub use manifest::{Manifest, ParsedDescriptor, parse_descriptor};
 pub use model::{
-    Budget, CallableBy, CallerRole, Channel, Conclusion, Concurrency, Container, CronTrigger, Descriptor, Egress,
-    EgressLevel, Grant, GithubEvent, GithubTrigger, HostedLabel, HostedRunner, HostedSize, IdTokenGrant, IssueEvent,
-    IssueTrigger, Lane, Notification, NotifyOn, NotionEvent, NotionTrigger, Permissions, Persist, RunsOn, SecretGrant,
-    SelfHosted, Trigger, WebhookTrigger, WorkflowRunTrigger, Workspace,
+    Budget, CallableBy, CallerRole, Channel, Conclusion, Concurrency, Container, CronTrigger, Descriptor,
+    Egress, EgressLevel, GithubEvent, GithubTrigger, Grant, HostedLabel, HostedRunner, HostedSize,
+    IdTokenGrant, IssueEvent, IssueTrigger, Lane, Notification, NotifyOn, NotionEvent, NotionTrigger,
+    Permissions, Persist, RunsOn, SecretGrant, SelfHosted, Trigger, WebhookTrigger, WorkflowRunTrigger,
+    Workspace,
 };
 pub use problem::{DescriptorError, DescriptorErrors, DescriptorStage, Position, Warning};
+pub use read_fields::secret_reference;
 pub use template::{KeyError, KeyTemplate, TemplateProblem};
 
 /// File names of a descriptor, in the order in which they are looked up (`docs/protocol/descriptor.md` §1).

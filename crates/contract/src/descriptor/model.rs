@@ -225,7 +225,11 @@ pub struct Budget {
 fn shortest_number<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
     const LARGEST_EXACT: f64 = 9_007_199_254_740_991.0;
     match value {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, positive, below 2^53")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "whole, positive, below 2^53"
+        )]
         Some(number) if number.fract() == 0.0 && (0.0..=LARGEST_EXACT).contains(number) => {
             serializer.serialize_u64(*number as u64)
         }

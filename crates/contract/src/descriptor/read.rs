@@ -36,7 +36,13 @@ impl Reader {
         Self { text: document.text(), problems: Vec::new(), warnings: document.warnings().to_vec() }
     }
 
-    pub(super) fn problem(&mut self, path: &str, offset: usize, message: impl Into<String>, hint: Option<&str>) {
+    pub(super) fn problem(
+        &mut self,
+        path: &str,
+        offset: usize,
+        message: impl Into<String>,
+        hint: Option<&str>,
+    ) {
         self.problems.push(DescriptorError {
             path: path.to_owned(),
             position: Some(position_in(&self.text, offset)),
@@ -87,8 +93,10 @@ impl Reader {
         if text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
             return Some(text.to_owned());
         }
-        let suggestion: String =
-            text.chars().map(|character| if character.is_ascii_alphanumeric() { character } else { '-' }).collect();
+        let suggestion: String = text
+            .chars()
+            .map(|character| if character.is_ascii_alphanumeric() { character } else { '-' })
+            .collect();
         let hint = format!("for example \"{}\"", suggestion.trim_matches('-'));
         self.problem(path, node.offset, "may hold only letters, digits and hyphens", Some(&hint));
         None
@@ -99,7 +107,12 @@ impl Reader {
         let text = self.text(path, node, length(1, 512))?;
         let before = self.problems.len();
         if text.starts_with('/') {
-            self.problem(path, node.offset, "must be relative, found a leading `/`", Some("write it without the `/`"));
+            self.problem(
+                path,
+                node.offset,
+                "must be relative, found a leading `/`",
+                Some("write it without the `/`"),
+            );
         }
         if text.contains('\\') {
             self.problem(path, node.offset, "must not contain `\\`", Some("separate folders with `/`"));
@@ -136,7 +149,12 @@ impl Reader {
         match text.parse::<f64>() {
             Ok(number) if number.is_finite() && number > 0.0 => Some(number),
             Ok(number) if number.is_finite() => {
-                self.problem(path, node.offset, "must be greater than 0", Some("leave the key out for no limit"));
+                self.problem(
+                    path,
+                    node.offset,
+                    "must be greater than 0",
+                    Some("leave the key out for no limit"),
+                );
                 None
             }
             _ => {

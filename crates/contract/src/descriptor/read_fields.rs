@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::cron::check_cron;
 use super::jsonc::{Node, NodeKind};
 use super::model::{
-    Budget, Conclusion, CronTrigger, Descriptor, GithubEvent, GithubTrigger, IssueEvent, IssueTrigger, NotionEvent,
-    NotionTrigger, Persist, Trigger, WebhookTrigger, WorkflowRunTrigger, Workspace,
+    Budget, Conclusion, CronTrigger, Descriptor, GithubEvent, GithubTrigger, IssueEvent, IssueTrigger,
+    NotionEvent, NotionTrigger, Persist, Trigger, WebhookTrigger, WorkflowRunTrigger, Workspace,
 };
 use super::read::{Fields, Reader, length, listed};
 use crate::bounds::utf16_len;
@@ -20,8 +20,9 @@ const TRIGGER_KINDS: [&str; 8] =
 pub(super) fn descriptor(reader: &mut Reader, fields: &mut Fields<'_>) -> Option<Descriptor> {
     let slug = fields.required(reader, "slug", Reader::slug);
     let title = fields.optional(reader, "title", title);
-    let description =
-        fields.optional(reader, "description", |r, path, node| r.text(path, node, length(0, 1000)).map(str::to_owned));
+    let description = fields.optional(reader, "description", |r, path, node| {
+        r.text(path, node, length(0, 1000)).map(str::to_owned)
+    });
     let entry = fields.optional(reader, "entry", Reader::relative_path);
     let triggers = fields.required(reader, "triggers", |reader, path, node| {
         reader.list(path, node, length(1, UNBOUNDED), trigger)
@@ -95,9 +96,9 @@ fn trigger(reader: &mut Reader, path: &str, node: &Node) -> Option<Trigger> {
     let trigger = match kind {
         "manual" => Some(Trigger::Manual),
         "cron" => cron(reader, &mut fields).map(Trigger::Cron),
-        "webhook" => {
-            fields.required(reader, "name", Reader::slug).map(|name| Trigger::Webhook(WebhookTrigger { name }))
-        }
+        "webhook" => fields
+            .required(reader, "name", Reader::slug)
+            .map(|name| Trigger::Webhook(WebhookTrigger { name })),
         "workflow_run" => workflow_run(reader, &mut fields).map(Trigger::WorkflowRun),
         "github" => github(reader, &mut fields).map(Trigger::Github),
         "linear" => issue(reader, &mut fields).map(Trigger::Linear),
@@ -114,7 +115,9 @@ fn unknown_kind(reader: &mut Reader, path: &str, offset: usize, kind: &str) {
     let message = format!("\"{kind}\" is not one of {}", listed(TRIGGER_KINDS.into_iter()));
     let hint = match super::read::closest(kind, TRIGGER_KINDS.into_iter()) {
         Some(word) => Some(format!("did you mean \"{word}\"?")),
-        None if matches!(kind, "event" | "http") => Some("events come in through a \"webhook\" trigger".into()),
+        None if matches!(kind, "event" | "http") => {
+            Some("events come in through a \"webhook\" trigger".into())
+        }
         None if kind == "schedule" => Some("schedules are \"cron\" triggers".into()),
         None => None,
     };
@@ -142,7 +145,11 @@ fn cron(reader: &mut Reader, fields: &mut Fields<'_>) -> Option<CronTrigger> {
         let text = reader.text(path, node, length(1, 80))?;
         let plausible = |character: char| character.is_ascii_alphanumeric() || "/_+-".contains(character);
         if !text.chars().all(plausible) {
-            reader.warn(path, node.offset, format!("\"{text}\" does not look like a time zone such as Europe/Lisbon"));
+            reader.warn(
+                path,
+                node.offset,
+                format!("\"{text}\" does not look like a time zone such as Europe/Lisbon"),
+            );
         }
         Some(text.to_owned())
     });
@@ -165,8 +172,8 @@ fn cron(reader: &mut Reader, fields: &mut Fields<'_>) -> Option<CronTrigger> {
 }
 
 fn workflow_run(reader: &mut Reader, fields: &mut Fields<'_>) -> Option<WorkflowRunTrigger> {
-    let workflows = fields
-        .required(reader, "workflows", |r, path, node| r.list(path, node, length(1, 20), Reader::slug));
+    let workflows =
+        fields.required(reader, "workflows", |r, path, node| r.list(path, node, length(1, 20), Reader::slug));
     let conclusions = fields.optional(reader, "conclusions", |reader, path, node| {
         reader.list(path, node, length(1, UNBOUNDED), |r, path, node| r.word(path, node, Conclusion::WORDS))
     });
@@ -186,7 +193,12 @@ fn repository(reader: &mut Reader, path: &str, node: &Node) -> Option<String> {
     if text.split_once('/').is_some_and(|(owner, name)| is_owner(owner) && is_repository_name(name)) {
         return Some(text.to_owned());
     }
-    reader.problem(path, node.offset, format!("\"{text}\" is not `owner/name`"), Some("for example \"acme/web\""));
+    reader.problem(
+        path,
+        node.offset,
+        format!("\"{text}\" is not `owner/name`"),
+        Some("for example \"acme/web\""),
+    );
     None
 }
 
@@ -252,7 +264,8 @@ fn env_value(reader: &mut Reader, path: &str, node: &Node) -> Option<String> {
 }
 
 /// The secret's name when the text is exactly `${{ secrets.NAME }}`.
-pub(super) fn secret_reference(text: &str) -> Option<&str> {
+#[must_use]
+pub fn secret_reference(text: &str) -> Option<&str> {
     let inner = text.strip_prefix("${{")?.strip_suffix("}}")?.trim().strip_prefix("secrets.")?;
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     (!inner.is_empty() && inner.bytes().all(plain)).then_some(inner)
@@ -262,7 +275,9 @@ fn workspace(reader: &mut Reader, path: &str, node: &Node) -> Option<Workspace> 
     let mut fields = reader.fields(path, node)?;
     let persist = fields.optional(reader, "persist", |reader, path, node| match &node.kind {
         NodeKind::Bool(all) => Some(Persist::All(*all)),
-        NodeKind::Array(_) => reader.list(path, node, length(1, 50), Reader::relative_path).map(Persist::Paths),
+        NodeKind::Array(_) => {
+            reader.list(path, node, length(1, 50), Reader::relative_path).map(Persist::Paths)
+        }
         _ => {
             reader.mismatch(path, node, "true, false, or an array of paths");
             None

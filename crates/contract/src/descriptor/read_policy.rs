@@ -4,9 +4,9 @@
 
 use super::jsonc::{Node, NodeKind};
 use super::model::{
-    CallableBy, CallerRole, Channel, Concurrency, Container, Egress, EgressLevel, Grant, HostedLabel, HostedRunner,
-    HostedSize, IdTokenGrant, Lane, Notification, NotifyOn, Permissions, RunsOn, SecretGrant, SelfHosted,
-    default_pool,
+    CallableBy, CallerRole, Channel, Concurrency, Container, Egress, EgressLevel, Grant, HostedLabel,
+    HostedRunner, HostedSize, IdTokenGrant, Lane, Notification, NotifyOn, Permissions, RunsOn, SecretGrant,
+    SelfHosted, default_pool,
 };
 use super::read::{Reader, length};
 
@@ -26,7 +26,9 @@ pub(super) fn concurrency(reader: &mut Reader, path: &str, node: &Node) -> Optio
     let value = match mode {
         Mode::Unlimited => Concurrency::Unlimited,
         Mode::Serial => Concurrency::Serial(Lane { key: fields.optional(reader, "key", Reader::template) }),
-        Mode::LatestWins => Concurrency::LatestWins(Lane { key: fields.optional(reader, "key", Reader::template) }),
+        Mode::LatestWins => {
+            Concurrency::LatestWins(Lane { key: fields.optional(reader, "key", Reader::template) })
+        }
     };
     fields.finish(reader);
     Some(value)
@@ -44,8 +46,8 @@ pub(super) fn runs_on(reader: &mut Reader, path: &str, node: &Node) -> Option<Ru
     let value = if members.iter().any(|member| member.key == "kind") {
         let kinds = [("self-hosted", ())];
         let kind = fields.required(reader, "kind", |reader, path, node| reader.word(path, node, &kinds));
-        let pool =
-            fields.optional(reader, "pool", |r, path, node| r.text(path, node, length(1, 120)).map(str::to_owned));
+        let pool = fields
+            .optional(reader, "pool", |r, path, node| r.text(path, node, length(1, 120)).map(str::to_owned));
         let labels = fields.optional(reader, "labels", |reader, path, node| {
             reader.list(path, node, length(0, UNBOUNDED), |r, path, node| {
                 r.text(path, node, length(1, 120)).map(str::to_owned)
@@ -53,9 +55,10 @@ pub(super) fn runs_on(reader: &mut Reader, path: &str, node: &Node) -> Option<Ru
         });
         kind.map(|()| RunsOn::SelfHosted(SelfHosted { pool: pool.unwrap_or_else(default_pool), labels }))
     } else {
-        let label =
-            fields.required(reader, "label", |reader, path, node| reader.word(path, node, HostedLabel::WORDS));
-        let size = fields.optional(reader, "size", |reader, path, node| reader.word(path, node, HostedSize::WORDS));
+        let label = fields
+            .required(reader, "label", |reader, path, node| reader.word(path, node, HostedLabel::WORDS));
+        let size =
+            fields.optional(reader, "size", |reader, path, node| reader.word(path, node, HostedSize::WORDS));
         label.map(|label| RunsOn::HostedSized(HostedRunner { label, size }))
     };
     fields.finish(reader);
@@ -72,10 +75,12 @@ pub(super) fn container(reader: &mut Reader, path: &str, node: &Node) -> Option<
 
 pub(super) fn permissions(reader: &mut Reader, path: &str, node: &Node) -> Option<Permissions> {
     let mut fields = reader.fields(path, node)?;
-    let id_token =
-        fields.optional(reader, "id_token", |reader, path, node| reader.word(path, node, IdTokenGrant::WORDS));
-    let artifacts = fields.optional(reader, "artifacts", |reader, path, node| reader.word(path, node, Grant::WORDS));
-    let contents = fields.optional(reader, "contents", |reader, path, node| reader.word(path, node, Grant::WORDS));
+    let id_token = fields
+        .optional(reader, "id_token", |reader, path, node| reader.word(path, node, IdTokenGrant::WORDS));
+    let artifacts =
+        fields.optional(reader, "artifacts", |reader, path, node| reader.word(path, node, Grant::WORDS));
+    let contents =
+        fields.optional(reader, "contents", |reader, path, node| reader.word(path, node, Grant::WORDS));
     let secrets = fields.optional(reader, "secrets", |reader, path, node| {
         reader.list(path, node, length(0, UNBOUNDED), secret_grant)
     });
@@ -90,8 +95,8 @@ fn secret_grant(reader: &mut Reader, path: &str, node: &Node) -> Option<SecretGr
         return None;
     }
     let mut fields = reader.fields(path, node)?;
-    let name =
-        fields.required(reader, "name", |r, path, node| r.text(path, node, length(1, 120)).map(str::to_owned));
+    let name = fields
+        .required(reader, "name", |r, path, node| r.text(path, node, length(1, 120)).map(str::to_owned));
     fields.finish(reader);
     Some(SecretGrant { name: name? })
 }
@@ -112,12 +117,16 @@ pub(super) fn callable_by(reader: &mut Reader, path: &str, node: &Node) -> Optio
     let mut fields = reader.fields(path, node)?;
     let value = if members.iter().any(|member| member.key == "workflows") {
         fields
-            .required(reader, "workflows", |r, path, node| r.list(path, node, length(1, UNBOUNDED), Reader::slug))
+            .required(reader, "workflows", |r, path, node| {
+                r.list(path, node, length(1, UNBOUNDED), Reader::slug)
+            })
             .map(CallableBy::Workflows)
     } else {
         fields
             .required(reader, "roles", |reader, path, node| {
-                reader.list(path, node, length(1, UNBOUNDED), |r, path, node| r.word(path, node, CallerRole::WORDS))
+                reader.list(path, node, length(1, UNBOUNDED), |r, path, node| {
+                    r.word(path, node, CallerRole::WORDS)
+                })
             })
             .map(CallableBy::Roles)
     };
@@ -147,17 +156,24 @@ pub(super) fn egress(reader: &mut Reader, path: &str, node: &Node) -> Option<Egr
 pub(super) fn notification(reader: &mut Reader, path: &str, node: &Node) -> Option<Notification> {
     let mut fields = reader.fields(path, node)?;
     let on = fields.required(reader, "on", |reader, path, node| reader.word(path, node, NotifyOn::WORDS));
-    let channel = fields.required(reader, "channel", |reader, path, node| reader.word(path, node, Channel::WORDS));
-    let target =
-        fields.required(reader, "target", |r, path, node| r.text(path, node, length(1, 2048)).map(str::to_owned));
+    let channel =
+        fields.required(reader, "channel", |reader, path, node| reader.word(path, node, Channel::WORDS));
+    let target = fields
+        .required(reader, "target", |r, path, node| r.text(path, node, length(1, 2048)).map(str::to_owned));
     let template = match on {
         Some(NotifyOn::BudgetExceeded) => None,
-        _ => fields
-            .optional(reader, "template", |r, path, node| r.text(path, node, length(0, 10_000)).map(str::to_owned)),
+        _ => fields.optional(reader, "template", |r, path, node| {
+            r.text(path, node, length(0, 10_000)).map(str::to_owned)
+        }),
     };
     if on == Some(NotifyOn::BudgetExceeded) && channel == Some(Channel::Webhook) {
         let message = "\"budget_exceeded\" is told by email only";
-        reader.problem(path, node.offset, message, Some("write \"channel\": \"email\" and an address as \"target\""));
+        reader.problem(
+            path,
+            node.offset,
+            message,
+            Some("write \"channel\": \"email\" and an address as \"target\""),
+        );
     }
     fields.finish(reader);
     Some(Notification { on: on?, channel: channel?, target: target?, template })

@@ -14,7 +14,9 @@ fn stored(text: &str) -> Value {
 }
 
 fn refused(text: &str) -> DescriptorErrors {
-    let errors = parse_descriptor("workflow.jsonc", text.as_bytes()).err().unwrap_or_else(|| panic!("accepted: {text}"));
+    let errors = parse_descriptor("workflow.jsonc", text.as_bytes())
+        .err()
+        .unwrap_or_else(|| panic!("accepted: {text}"));
     assert_eq!(errors.code(), ErrorCode::ValidationFailed);
     assert!(!errors.problems.is_empty());
     errors
@@ -141,7 +143,8 @@ fn valid_samples_read_as_their_defaulted_form() {
 fn a_stored_manifest_reads_back_to_the_same_text() {
     for (text, _) in valid_samples() {
         let mut manifest = Manifest::new(accepted(text).descriptor);
-        manifest.input_schema = Some(crate::RawJson::parse(r#"{"type":"integer","maximum":9007199254740993}"#).unwrap());
+        manifest.input_schema =
+            Some(crate::RawJson::parse(r#"{"type":"integer","maximum":9007199254740993}"#).unwrap());
         let first = serde_json::to_string(&manifest).unwrap();
         let again = Manifest::from_json(&first).unwrap();
         assert_eq!(again, manifest);
@@ -204,7 +207,12 @@ fn invalid_samples() -> Vec<(String, &'static [&'static str], &'static str, &'st
             "pr.merged",
             "",
         ),
-        (with(r#""env":{"DSN":"postgres://u:${{ secrets.PW }}@db"}"#), &["env.DSN"], "whole value", "join texts"),
+        (
+            with(r#""env":{"DSN":"postgres://u:${{ secrets.PW }}@db"}"#),
+            &["env.DSN"],
+            "whole value",
+            "join texts",
+        ),
         (with(r#""env":{"K":"${{ secrets.K }} "}"#), &["env.K"], "whole value", "join texts"),
         (
             with(r#""permissions":{"secrets":["GH"]}"#),
@@ -256,7 +264,12 @@ fn invalid_samples() -> Vec<(String, &'static [&'static str], &'static str, &'st
         ),
         (with(r#""files":["/etc/hosts"]"#), &["files.0", "files.0"], "relative", "without the `/`"),
         ("# note\n{}".into(), &["(root)"], "comments start with `//`", ""),
-        (r#"[{"slug":"x","triggers":[{"kind":"manual"}]}]"#.into(), &["(root)"], "single JSON object", "smallest"),
+        (
+            r#"[{"slug":"x","triggers":[{"kind":"manual"}]}]"#.into(),
+            &["(root)"],
+            "single JSON object",
+            "smallest",
+        ),
         (with(r#""entry":"./src/index.ts""#), &["entry"], "`.`", "write `src/index.ts`"),
         (with(r#""title":null"#), &["title"], "found null", "leave the key out"),
     ]
@@ -289,10 +302,15 @@ fn all_problems_are_reported_together_with_lines() {
     let errors = refused(
         "{\n  \"slug\": \"a b\",\n  \"triggers\": [{ \"kind\": \"cron\", \"expr\": \"@daily\" }, 7],\n  \"budget\": { \"max_tokens\": 0 },\n  \"concurency\": {},\n  \"runs_on\": { \"kind\": \"self-hosted\", \"label\": \"boardwalk/linux\" }\n}",
     );
-    let found: Vec<(String, u32)> =
-        errors.problems.iter().map(|problem| (problem.path.clone(), problem.position.unwrap().line)).collect();
-    let expected = [("slug", 2), ("triggers.0.expr", 3), ("triggers.1", 3), ("budget.max_tokens", 4), ("runs_on", 6)];
-    let mut expected: Vec<(String, u32)> = expected.iter().map(|(path, line)| ((*path).to_owned(), *line)).collect();
+    let found: Vec<(String, u32)> = errors
+        .problems
+        .iter()
+        .map(|problem| (problem.path.clone(), problem.position.unwrap().line))
+        .collect();
+    let expected =
+        [("slug", 2), ("triggers.0.expr", 3), ("triggers.1", 3), ("budget.max_tokens", 4), ("runs_on", 6)];
+    let mut expected: Vec<(String, u32)> =
+        expected.iter().map(|(path, line)| ((*path).to_owned(), *line)).collect();
     expected.push(("(root)".into(), 5));
     assert_eq!(found, expected, "{errors}");
     assert_eq!(errors.problems[5].hint.as_deref(), Some("did you mean \"concurrency\"?"));
@@ -368,7 +386,9 @@ fn what_is_accepted_and_not_meant_is_warned_about() {
 
 #[test]
 fn cron_input_travels_byte_for_byte() {
-    let text = with_trigger(r#"{"kind":"cron","expr":"0 0 * * *","input":{"b": 9007199254740993, /* c */ "a": 1.50}}"#);
+    let text = with_trigger(
+        r#"{"kind":"cron","expr":"0 0 * * *","input":{"b": 9007199254740993, /* c */ "a": 1.50}}"#,
+    );
     let stored = serde_json::to_string(&accepted(&text).descriptor).unwrap();
     assert!(stored.contains(r#""input":{"b":9007199254740993,"a":1.50}"#), "{stored}");
 }
@@ -376,14 +396,18 @@ fn cron_input_travels_byte_for_byte() {
 #[test]
 fn the_file_is_named_as_it_is_called() {
     let errors = parse_descriptor("workflow.json", b"{").unwrap_err();
-    assert_eq!(errors.to_string(), "workflow.json is not valid JSONC: this object is never closed with `}` (line 1, column 1)");
+    assert_eq!(
+        errors.to_string(),
+        "workflow.json is not valid JSONC: this object is never closed with `}` (line 1, column 1)"
+    );
     let large = vec![b' '; MAX_DESCRIPTOR_BYTES + 1];
     assert!(parse_descriptor("workflow.json", &large).unwrap_err().to_string().contains("more than"));
 }
 
 #[test]
 fn a_manifest_is_as_strict_as_a_descriptor() {
-    let stored = r#"{"slug":"x","triggers":[{"kind":"manual"}],"input_schema":{},"output_schema":{"type":"string"}}"#;
+    let stored =
+        r#"{"slug":"x","triggers":[{"kind":"manual"}],"input_schema":{},"output_schema":{"type":"string"}}"#;
     let manifest = Manifest::from_json(stored).unwrap();
     assert_eq!(manifest.output_schema.unwrap().get(), r#"{"type":"string"}"#);
     for text in [
@@ -401,7 +425,11 @@ fn the_json_schema_accepts_nothing_but_the_known_keys() {
     assert_eq!(schema["additionalProperties"], json!(false));
     let properties = schema["properties"].as_object().unwrap();
     assert_eq!(properties.len(), 17);
-    assert!(properties.values().all(|property| property.get("description").is_some() || property.get("$ref").is_some()));
+    assert!(
+        properties
+            .values()
+            .all(|property| property.get("description").is_some() || property.get("$ref").is_some())
+    );
     assert_eq!(schema["required"], json!(["slug", "triggers"]));
     let manifest = serde_json::to_value(schemars::schema_for!(Manifest)).unwrap();
     assert_eq!(manifest["properties"].as_object().unwrap().len(), 19);

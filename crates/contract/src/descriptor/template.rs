@@ -233,7 +233,9 @@ fn index(text: &str) -> Result<(Accessor, usize), String> {
     let digits = &text[..end];
     let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     match digits.parse::<usize>() {
-        Ok(index) if plain && (digits == "0" || !digits.starts_with('0')) => Ok((Accessor::Index(index), end + 1)),
+        Ok(index) if plain && (digits == "0" || !digits.starts_with('0')) => {
+            Ok((Accessor::Index(index), end + 1))
+        }
         _ => Err(format!("`[{digits}]` is no position: write a whole number such as `[0]`")),
     }
 }
@@ -263,7 +265,14 @@ mod tests {
 
     #[test]
     fn every_template_of_the_reference_table_has_its_verdict() {
-        for valid in ["${input.a}", "${input[0]}", "${ input.a[0].b ?? \"none\" }", "${input.a??'n'}", "x", "{input.a}"] {
+        for valid in [
+            "${input.a}",
+            "${input[0]}",
+            "${ input.a[0].b ?? \"none\" }",
+            "${input.a??'n'}",
+            "x",
+            "{input.a}",
+        ] {
             assert!(KeyTemplate::parse(valid).is_ok(), "{valid}");
         }
         for (text, part) in [

@@ -1,6 +1,7 @@
 use base64::Engine;
 use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD};
 
+use super::encoded::Encoding;
 use super::needle::Needle;
 use crate::json_text::{Token, compact, decode_units, encode_units, pretty, tokens};
 
@@ -42,28 +43,27 @@ fn text_needles(text: &str, needles: &mut Vec<Needle>) {
     if text.trim().is_empty() {
         return;
     }
-    let raw = if has_lines(text) { Needle::lines(text) } else { Needle::plain(text.as_bytes().to_vec()) };
+    let raw = Needle::text(text);
     if raw.bytes().len() < MIN_RAW_BYTES {
         return;
     }
     needles.push(raw);
-    let unix = text.replace("\r\n", "\n");
-    let mut variants = vec![text.to_owned()];
-    if has_lines(text) {
-        variants.extend([unix.clone(), unix.replace('\n', "\r\n")]);
-        variants.dedup();
+    needles.push(Needle::encoded(text, Encoding::Percent));
+    needles.push(Needle::encoded(text, Encoding::Json));
+    let escaped = json_escaped(text);
+    if escaped != text {
+        // JSON within a string of JSON.
+        needles.push(Needle::encoded(&escaped, Encoding::Json));
     }
-    for variant in &variants {
-        for form in quoted_forms(variant) {
-            if form.len() >= MIN_DERIVED_BYTES && form != *variant {
-                // Quoting for a shell keeps line breaks, so the quoted form has them too.
-                let needle = if has_lines(&form) { Needle::lines(&form) } else { Needle::plain(form.into_bytes()) };
-                needles.push(needle);
-            }
+    for form in shell_forms(text) {
+        if form != text && form.len() >= MIN_DERIVED_BYTES {
+            needles.push(Needle::text(&form));
         }
+    }
+    for variant in line_variants(text) {
         for form in base64_forms(variant.as_bytes()) {
             if form.len() >= MIN_DERIVED_BYTES {
-                needles.push(Needle::wrapped(form.into_bytes()));
+                needles.push(Needle::wrapped(form));
             }
         }
     }
@@ -73,47 +73,32 @@ fn has_lines(text: &str) -> bool {
     text.contains(['\n', '\r'])
 }
 
-fn quoted_forms(text: &str) -> Vec<String> {
-    let json = json_escape(text, |_| false);
-    let mut forms = vec![
-        json_escape(&json, |_| false),
-        json.replace('/', "\\/"),
-        json_escape(text, |c| !c.is_ascii()),
-        json_escape(text, |c| matches!(c, '<' | '>' | '&' | '\u{2028}' | '\u{2029}')),
-        json,
-        // 'it'\''s' and 'it'"'"'s'
+/// A text with the line ends it has, with those of Unix and with those of Windows.
+fn line_variants(text: &str) -> Vec<String> {
+    let mut variants = vec![text.to_owned()];
+    if has_lines(text) {
+        let unix = text.replace("\r\n", "\n");
+        variants.push(unix.replace('\n', "\r\n"));
+        variants.push(unix);
+    }
+    variants
+}
+
+/// The inside of the JSON string literal.
+fn json_escaped(text: &str) -> String {
+    let mut literal = String::with_capacity(text.len() + 2);
+    encode_units(&text.encode_utf16().collect::<Vec<_>>(), &mut literal);
+    literal[1..literal.len() - 1].to_owned()
+}
+
+/// A text within single quotes (two ways to write one inside), double quotes, and bare.
+fn shell_forms(text: &str) -> [String; 4] {
+    [
         text.replace('\'', r"'\''"),
         text.replace('\'', "'\"'\"'"),
         backslashed(text, |c| matches!(c, '\\' | '"' | '$' | '`')),
-        backslashed(text, |c| !c.is_alphanumeric() && c.is_ascii() && !"_-./:=@%+,\n".contains(c)),
-    ];
-    for safe in ["-_.!~*'()", "-_.~", "-_.~/"] {
-        for upper in [true, false] {
-            let encoded = percent_encode(text, safe, upper);
-            forms.push(encoded.replace("%20", "+"));
-            forms.push(encoded);
-        }
-    }
-    forms
-}
-
-/// The inside of a JSON string literal; `also` tells which further characters become `\uxxxx`.
-fn json_escape(text: &str, also: impl Fn(char) -> bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut units = [0_u16; 2];
-    let mut literal = String::new();
-    for c in text.chars() {
-        if also(c) {
-            for unit in c.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
-            }
-        } else {
-            literal.clear();
-            encode_units(c.encode_utf16(&mut units), &mut literal);
-            out.push_str(&literal[1..literal.len() - 1]);
-        }
-    }
-    out
+        backslashed(text, |c| c.is_ascii() && !c.is_ascii_alphanumeric() && !"_-./:=@%+,\n\r".contains(c)),
+    ]
 }
 
 fn backslashed(text: &str, special: impl Fn(char) -> bool) -> String {
@@ -123,20 +108,6 @@ fn backslashed(text: &str, special: impl Fn(char) -> bool) -> String {
             out.push('\\');
         }
         out.push(c);
-    }
-    out
-}
-
-fn percent_encode(text: &str, safe: &str, upper: bool) -> String {
-    let mut out = String::with_capacity(text.len() * 3);
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || safe.as_bytes().contains(&byte) {
-            out.push(char::from(byte));
-        } else if upper {
-            out.push_str(&format!("%{byte:02X}"));
-        } else {
-            out.push_str(&format!("%{byte:02x}"));
-        }
     }
     out
 }

@@ -1,5 +1,6 @@
 //! Replacing secret values in everything that leaves a run.
 
+mod encoded;
 mod forms;
 mod json;
 mod needle;
@@ -98,6 +99,17 @@ impl Redactor {
         secrets.push((Arc::from(name), value.to_owned()));
         let set = NeedleSet::build(&secrets);
         *self.shared.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+    }
+
+    /// How many secrets were added so far. It only grows; who keeps redacted text can tell by
+    /// it when to redact again.
+    pub fn len(&self) -> usize {
+        self.shared.secrets.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether no secret was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Whether any known secret occurs in the text.

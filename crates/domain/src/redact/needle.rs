@@ -1,6 +1,10 @@
+use std::collections::HashSet;
+
+use super::encoded::{Element, Encoding, elements_of, starts_of, test_encoded};
+
 /// The longest run of blanks that may stand for a line break of a secret. It bounds what a
 /// stream holds back.
-const MAX_GAP_BYTES: usize = 4_096;
+pub(super) const MAX_GAP_BYTES: usize = 4_096;
 
 /// One text to look for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +21,8 @@ enum Shape {
     Gapped(Box<[usize]>),
     /// Line breaks may stand between any two bytes, as tools wrap base64.
     Wrapped,
+    /// Each character may be written in several ways.
+    Encoded(Encoding, Box<[Element]>),
 }
 
 /// How a text begins, compared to a needle.
@@ -31,38 +37,38 @@ pub(super) enum Found {
 }
 
 impl Needle {
-    /// A needle of exactly these bytes.
-    pub(super) fn plain(bytes: Vec<u8>) -> Self {
-        Self { bytes: bytes.into(), shape: Shape::Plain }
-    }
-
-    /// A needle in which every run of blanks that holds a line break matches any run of
-    /// blanks. The text must not begin or end with a blank.
-    pub(super) fn lines(text: &str) -> Self {
+    /// A needle of exactly this text, but that every run of blanks that holds a line break
+    /// matches any run of blanks. A text with line breaks must not begin or end with a blank.
+    pub(super) fn text(text: &str) -> Self {
         let mut bytes = Vec::with_capacity(text.len());
         let mut ends = Vec::new();
-        let mut rest = text;
-        while let Some(at) = rest.find(['\n', '\r']) {
-            let head = rest[..at].trim_end_matches(is_gap_char);
-            let tail = rest[at..].trim_start_matches(is_gap_char);
-            bytes.extend_from_slice(head.as_bytes());
+        for element in elements_of(text) {
+            match element {
+                Element::Char(c) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                Element::Gap => ends.push(bytes.len()),
+            }
+        }
+        let shape = if ends.is_empty() {
+            Shape::Plain
+        } else {
             ends.push(bytes.len());
-            rest = tail;
-        }
-        bytes.extend_from_slice(rest.as_bytes());
-        if ends.is_empty() {
-            return Self::plain(bytes);
-        }
-        ends.push(bytes.len());
-        Self { bytes: bytes.into(), shape: Shape::Gapped(ends.into()) }
+            Shape::Gapped(ends.into())
+        };
+        Self { bytes: bytes.into(), shape }
+    }
+
+    /// A needle whose characters may each be written as they are or encoded.
+    pub(super) fn encoded(text: &str, encoding: Encoding) -> Self {
+        let Self { bytes, .. } = Self::text(text);
+        Self { bytes, shape: Shape::Encoded(encoding, elements_of(text).into()) }
     }
 
     /// A needle that tools may have broken into lines.
-    pub(super) fn wrapped(bytes: Vec<u8>) -> Self {
-        Self { bytes: bytes.into(), shape: Shape::Wrapped }
+    pub(super) fn wrapped(text: String) -> Self {
+        Self { bytes: text.into_bytes().into(), shape: Shape::Wrapped }
     }
 
-    /// The bytes that must occur, without blanks of gaps.
+    /// The bytes that must occur as they are or encoded, without blanks of gaps.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -73,6 +79,7 @@ impl Needle {
             Shape::Plain => segment(&self.bytes, text),
             Shape::Gapped(ends) => self.test_gapped(ends, text),
             Shape::Wrapped => self.test_wrapped(text),
+            Shape::Encoded(encoding, elements) => test_encoded(*encoding, elements, text),
         }
     }
 
@@ -120,25 +127,24 @@ impl Needle {
     }
 
     /// Every way in which the first three bytes of a match can look.
-    pub(super) fn heads(&self) -> Vec<[u8; 3]> {
+    pub(super) fn heads(&self) -> HashSet<[u8; 3]> {
         let b = &self.bytes;
         match &self.shape {
-            Shape::Gapped(ends) if ends[0] == 1 => {
-                GAP_BYTES.iter().flat_map(|first| {
-                    let next = [b[1]].into_iter().chain(GAP_BYTES);
-                    next.map(|second| [b[0], *first, second])
-                }).collect()
-            }
+            Shape::Gapped(ends) if ends[0] == 1 => GAP_BYTES
+                .iter()
+                .flat_map(|first| [b[1]].into_iter().chain(GAP_BYTES).map(|second| [b[0], *first, second]))
+                .collect(),
             Shape::Gapped(ends) if ends[0] == 2 => GAP_BYTES.iter().map(|gap| [b[0], b[1], *gap]).collect(),
-            Shape::Plain | Shape::Gapped(_) => vec![[b[0], b[1], b[2]]],
+            Shape::Plain | Shape::Gapped(_) => HashSet::from([[b[0], b[1], b[2]]]),
             Shape::Wrapped => {
-                let mut heads = vec![[b[0], b[1], b[2]]];
+                let mut heads = HashSet::from([[b[0], b[1], b[2]]]);
                 for line in *b"\r\n" {
-                    heads.push([b[0], b[1], line]);
+                    heads.insert([b[0], b[1], line]);
                     heads.extend([b[1], b'\r', b'\n'].map(|third| [b[0], line, third]));
                 }
                 heads
             }
+            Shape::Encoded(encoding, elements) => starts_of(*encoding, elements),
         }
     }
 }
@@ -154,12 +160,9 @@ fn segment(segment: &[u8], text: &[u8]) -> Found {
     }
 }
 
-const GAP_BYTES: [u8; 6] = *b" \t\n\r\x0b\x0c";
+/// The blanks that a gap is made of.
+pub(super) const GAP_BYTES: [u8; 6] = *b" \t\n\r\x0b\x0c";
 
 fn is_gap_byte(byte: u8) -> bool {
     GAP_BYTES.contains(&byte)
-}
-
-fn is_gap_char(c: char) -> bool {
-    u8::try_from(c).is_ok_and(is_gap_byte)
 }

@@ -61,11 +61,12 @@ impl NeedleSet {
             let bit = filter_bit(head);
             self.filter[bit >> 6] |= 1 << (bit & 63);
             let bucket = self.heads.entry(head).or_default();
-            if bucket.last() != Some(&index) {
-                bucket.push(index);
+            bucket.push(index);
+            let first = self.firsts.entry(head[0]).or_default();
+            if first.last() != Some(&index) {
+                first.push(index);
             }
         }
-        self.firsts.entry(needle.bytes()[0]).or_default().push(index);
         self.needles.push((needle, label));
     }
 

@@ -323,16 +323,17 @@ export class HostClient {
     }
     let timer;
     try {
-      const work = Promise.resolve(tool.execute(input, { signal: stop.signal }));
-      if (tool.timeoutMs === undefined) return encodeCanonical(await work);
-      const late = new Promise((_, reject) => {
-        timer = startTimer(() => {
-          const error = new Error(`the tool ${tool.name} did not answer within ${tool.timeoutMs} ms`);
-          stop.abort(error);
-          reject(error);
-        }, tool.timeoutMs);
+      const output = await new Promise((resolve, reject) => {
+        if (tool.timeoutMs !== undefined) {
+          timer = startTimer(() => {
+            const error = new Error(`the tool ${tool.name} did not answer within ${tool.timeoutMs} ms`);
+            stop.abort(error);
+            reject(error);
+          }, tool.timeoutMs);
+        }
+        resolve(tool.execute(input, { signal: stop.signal }));
       });
-      return encodeCanonical(await Promise.race([work, late]));
+      return encodeCanonical(output);
     } finally {
       stopTimer(timer);
       for (const source of sources) source.removeEventListener("abort", abort);
@@ -479,17 +480,16 @@ export async function connectHost(options = {}) {
 }
 
 /** The active host; the first caller connects, all others share its attempt, a failed one is forgotten. */
-export function getHost() {
-  if (active !== undefined) return Promise.resolve(active);
-  if (connecting === undefined) {
-    const attempt = connectHost().catch((error) => {
-      if (connecting === attempt) connecting = undefined;
-      throw error;
-    });
-    connecting = attempt;
-    return attempt.then(() => active);
+export async function getHost() {
+  if (active !== undefined) return active;
+  connecting ??= connectHost();
+  const attempt = connecting;
+  try {
+    const connected = await attempt;
+    return active ?? connected;
+  } finally {
+    if (connecting === attempt) connecting = undefined;
   }
-  return connecting.then(() => active);
 }
 
 /** Loads a part of the SDK that most programs never use; they should not wait for it. */

@@ -98,7 +98,7 @@ function flushed(stream) {
 }
 
 async function leave(code) {
-  await Promise.all([...streams].map(flushed));
+  for (const stream of streams) await flushed(stream);
   exit(code);
 }
 
@@ -297,11 +297,34 @@ async function syntaxPlace(thrown, entry) {
   return place === null ? undefined : stacks().authorPlace(place[1], Number(place[2]), 1).replace(/:\d+$/, "");
 }
 
+function failExport(what, found) {
+  fail("export", {
+    code: "VALIDATION_FAILED",
+    name: "Error",
+    message: `${what} does not export a run function: ${found}`,
+    hint: `write \`${SIGNATURE}\``,
+  });
+}
+
+/** True when the entry only passes on the default export of another file, which has none. */
+function isMissingDefault(thrown, entry) {
+  const [place, code] = thrown.stack.split("\n");
+  return (
+    place.startsWith(`${pathToFileURL(entry).href}:`) &&
+    /^\s*export\s*\{\s*default\b/.test(code) &&
+    thrown.message.endsWith("does not provide an export named 'default'")
+  );
+}
+
 async function failImport(thrown, entry) {
   const error = describe(thrown);
   let reason = "import";
   if (thrown instanceof SyntaxError && !/^\s+at /m.test(withoutOwnFrames(thrown.stack))) {
     // No frame of the program: the code did not parse, or does not link.
+    if (isMissingDefault(thrown, entry)) {
+      failExport("the program", "it has no default export");
+      return;
+    }
     reason = "syntax";
     const place = await syntaxPlace(thrown, entry);
     if (place !== undefined) error.message = `${place}: ${error.message}`;
@@ -310,7 +333,8 @@ async function failImport(thrown, entry) {
   } else {
     error.hint ??= "the error was thrown while the program was imported, before run() was called";
   }
-  error.message = error.message.replace(/'?(\/[^\s']+)'?/g, (text, path) => (stacks().authorPath(path) === path ? text : stacks().authorPath(path)));
+  const { authorPath } = stacks();
+  error.message = error.message.replace(/'?(\/[^\s']+)'?/g, (text, path) => (authorPath(path) === path ? text : authorPath(path)));
   fail(reason, error, traceOf(thrown, error));
 }
 
@@ -326,12 +350,7 @@ async function importProgram(entry) {
   const names = Object.keys(program).filter((name) => name !== "default");
   const found = "default" in program ? `its default export is of type ${typeof program.default}` : "it has no default export";
   const others = names.length > 0 ? ` (it exports ${names.join(", ")})` : "";
-  fail("export", {
-    code: "VALIDATION_FAILED",
-    name: "Error",
-    message: `${stacks().authorPath(entry)} does not export a run function: ${found}${others}`,
-    hint: `write \`${SIGNATURE}\``,
-  });
+  failExport(stacks().authorPath(entry), found + others);
   return undefined;
 }
 

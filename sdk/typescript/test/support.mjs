@@ -52,6 +52,13 @@ export class Watched {
   }
 }
 
+/** Every line of a stream; a stream that is cut off just ends. */
+function lines(stream, take) {
+  const reader = createInterface({ input: stream });
+  reader.on("error", () => {});
+  reader.on("line", take);
+}
+
 export const ok = (id, result) => JSON.stringify({ jsonrpc: "2.0", id, result });
 export const failed = (id, code, message, data) => JSON.stringify({ jsonrpc: "2.0", id, error: { code, message, data } });
 
@@ -85,7 +92,7 @@ export async function startHost(t, answers = {}) {
       host.ended += 1;
       host.poke();
     });
-    createInterface({ input: socket }).on("line", (line) => {
+    lines(socket, (line) => {
       const frame = JSON.parse(line);
       host.frames.push(frame);
       if (frame.id !== undefined && frame.method !== undefined) void answer(frame, connection);
@@ -136,7 +143,7 @@ export function startLoader(t, { args = [], env } = {}) {
   });
   const channel = child.stdio[3];
   channel.on("error", () => {});
-  createInterface({ input: channel }).on("line", (line) => {
+  lines(channel, (line) => {
     loader.messages.push(JSON.parse(line));
     loader.poke();
   });

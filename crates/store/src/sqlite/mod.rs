@@ -57,7 +57,8 @@ impl SqliteStore {
         let options = Arc::new(options);
         let connect = connect_options(&path, &options);
         let mut conn = connect.connect().await.map_err(|error| at(&path, error.into()))?;
-        migrations().run(&mut conn).await.map_err(|error| at(&path, error.into()))?;
+        // `run` is not general enough for a future that is `Send`; this is what it calls.
+        migrations().run_direct(None, &mut conn, false).await.map_err(|error| at(&path, error.into()))?;
         let known_until: i64 =
             sqlx::query_scalar("SELECT high_ms FROM store_clock WHERE one = 1").fetch_one(&mut conn).await?;
         let clock = Arc::new(StoreClock::open(&*options.wall, options.boot.clone(), known_until));

@@ -44,6 +44,9 @@ pub struct RunClaimResponse {
     /// Highest sequence number of the run's journal; absent or 0 when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_journal_seq: Option<u64>,
+    /// What this control plane does beyond the protocol of the original: `turnKey`, `wait`, `release`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Vec<String>>,
 }
 
 impl RunClaimResponse {

@@ -112,6 +112,7 @@ async fn claim(
         workflow_version: Some(unsigned(claimed.run.version_number)),
         environment,
         last_journal_seq: None,
+        capabilities: Some(["turnKey", "wait", "release"].map(str::to_owned).to_vec()),
         run: shown_run(claimed.run, Some(claimed.lease_until))?,
     };
     Ok(with_lease(Reply::created(answer), length))

@@ -5,10 +5,18 @@
 
 pub mod artifact;
 
+mod assets;
+mod build;
 mod decorators;
+mod emit;
+mod glob;
+mod graph;
 mod identity;
 mod lines;
+mod npm;
+mod pack;
 mod progress;
+mod project;
 mod references;
 mod report;
 mod resolve;
@@ -16,6 +24,7 @@ mod rewrite;
 mod script;
 mod support;
 
+pub use build::{Artifact, build, check};
 pub use identity::{IdentityEntry, identity};
 pub use progress::{Progress, Silent, Step};
 pub use report::{BuildError, Diagnostic, Report, Severity, ShippedFile, ShippedPackage};

@@ -184,3 +184,33 @@ pub fn read_file<R: Read>(
     })?;
     Ok(found)
 }
+
+/// The files whose paths are wanted, in the artifact's order; `None` when they exceed `max_bytes` together.
+///
+/// # Errors
+/// [`ArtifactError`] as of [`inspect`].
+pub fn read_files<R: Read>(
+    reader: R,
+    wanted: impl Fn(&str) -> bool,
+    max_bytes: u64,
+    limits: &Limits,
+) -> Result<Option<Vec<(String, Vec<u8>)>>, ArtifactError> {
+    let mut found = Some(Vec::new());
+    let mut left = max_bytes;
+    walk(reader, limits, |entry| {
+        if !wanted(entry.path) {
+            return Ok(());
+        }
+        match left.checked_sub(entry.size) {
+            None => found = None,
+            Some(rest) => left = rest,
+        }
+        if let Some(files) = &mut found {
+            let mut content = Vec::new();
+            entry.content.read_to_end(&mut content).map_err(|error| read_error(&error))?;
+            files.push((entry.path.to_owned(), content));
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}

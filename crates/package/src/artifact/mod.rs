@@ -9,6 +9,7 @@ mod entries;
 mod extract;
 mod inspect;
 
+pub(crate) use entries::sdk_in;
 pub use entries::{ArtifactError, Limits};
 pub use extract::{Extracted, extract};
-pub use inspect::{ArtifactContents, ArtifactFile, inspect, read_file};
+pub use inspect::{ArtifactContents, ArtifactFile, inspect, read_file, read_files};

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { existsSync, readFileSync, realpathSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
-import { CONTEXT, folder, program, runProgram, startHost, startLoader } from "./support.mjs";
+import { CONTEXT, folder, ok, program, runProgram, startHost, startLoader } from "./support.mjs";
 
 const DATE = { type: "object", properties: { at: { type: "string", format: "date-time" } } };
 
@@ -198,12 +198,16 @@ test("keeps a return value although the program exits right after it", async (t)
 });
 
 test("ignores errors that come after the return", async (t) => {
-  const { outcome, exit, stderr } = await runProgram(t, `export default () => { setImmediate(() => { throw new Error("late") }); return "kept" }`, {
-    answers: { report_return: (params, frame, { send }) => void setTimeout(() => send(JSON.stringify({ jsonrpc: "2.0", id: frame.id, result: {} })), 50) },
-  });
-  assert.equal(outcome.type, "returned");
-  assert.equal(exit.code, 0);
-  assert.match(stderr, /after run\(\) returned: Error: late/);
+  const held = [];
+  const host = await startHost(t, { report_return: (params, frame) => void held.push(frame.id) });
+  const root = program(t, `export default () => { setImmediate(() => { throw new Error("late") }); return "kept" }`);
+  const loader = startLoader(t);
+  loader.assign({ sock: host.path, entry: join(root, "index.mjs"), cwd: root, env: {} });
+  await host.frame((frame) => frame.method === "report_return");
+  await loader.until(() => loader.stderr.includes("after run() returned: Error: late"));
+  host.connections[0].send(ok(held[0], {}));
+  assert.deepEqual(await loader.message("returned"), { type: "returned" });
+  assert.equal((await loader.end()).code, 0);
 });
 
 test("leaves uncaught errors to a program that handles them", async (t) => {

@@ -85,7 +85,7 @@ export async function startHost(t, answers = {}) {
     else if (result !== undefined) connection.send(ok(frame.id, result));
   };
   const server = createServer((socket) => {
-    const connection = { send: (line) => socket.write(`${line}\n`), socket };
+    const connection = { host, send: (line) => socket.write(`${line}\n`), socket };
     host.connections.push(connection);
     socket.on("error", () => {});
     socket.on("close", () => {

@@ -7,6 +7,7 @@
 
 mod error;
 mod host;
+mod interpreter;
 mod process;
 mod registry;
 pub mod slot;
@@ -16,7 +17,8 @@ mod tree;
 
 pub use error::SandboxError;
 pub use host::{HostIsolation, Isolation};
+pub use interpreter::{INTENDED_NODE, InterpreterError, OLDEST_NODE, find_node};
 pub use process::{Exit, Pipes, Process, ProcessSpec, Stdio, Terminated};
 pub use registry::{end_adopted, end_all_descendants, reap_adopted, watch_adopted};
-pub use system::{become_subreaper, refuse_inspection, unix_pair};
+pub use system::{become_subreaper, inherited, refuse_inspection, unix_pair};
 pub use tree::{ProcessIdentity, end_tree};

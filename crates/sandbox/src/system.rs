@@ -48,6 +48,29 @@ pub fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((left.into(), right.into()))
 }
 
+/// Takes over a descriptor that this process was started with.
+///
+/// # Errors
+/// When there is no open descriptor of that number, or it is one of the standard streams.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    if number <= 2 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a standard stream is not passed on"));
+    }
+    // SAFETY: the call takes integers only.
+    check(libc::c_long::from(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }))?;
+    // SAFETY: the descriptor is open, and by the contract of the caller nothing else in this process uses it.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Whether this process has any child, dead or alive. A subreaper without children has no descendants.
+pub(crate) fn has_children() -> bool {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: `info` outlives the call, which reaps nothing.
+    let result = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) };
+    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECHILD)
+}
+
 /// A handle of a process that stays unambiguous when its number is used again.
 pub(crate) fn pidfd_open(pid: i32) -> io::Result<OwnedFd> {
     // SAFETY: the call takes integers only; a non-negative result is a new descriptor that we own.

@@ -1,0 +1,247 @@
+//! One connection: frames in, frames out, each request on its own.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use trestle_contract::host::{
+    CancelParams, FrameError, HostErrorBody, HostFrame, Method, RequestId, ToolInvokeParams, ToolInvokeResult,
+};
+use trestle_contract::{ErrorCode, NonEmptyString, RawJson};
+
+use super::calls::{self, Request};
+use super::framing::{Line, LineBytes, LineReader, integer_id_in, is_too_deep};
+use super::{Capabilities, HostFailure};
+
+/// Frames that may wait for a program that does not read.
+const WAITING_FRAMES: usize = 64;
+/// Calls of one connection that may be in flight.
+const MOST_CALLS: usize = 10_000;
+const CANCEL: &str = "cancel";
+const TOOL_INVOKE: &str = "tool_invoke";
+const PHASE: &str = "phase";
+
+/// The way back to the program of one connection.
+pub(crate) struct Peer {
+    pub(crate) pid: i32,
+    frames: mpsc::Sender<String>,
+    next_id: AtomicI64,
+    waiting: Mutex<HashMap<i64, oneshot::Sender<Result<RawJson, HostErrorBody>>>>,
+}
+
+impl Peer {
+    async fn send(&self, frame: &HostFrame) {
+        // A failed send means that the connection is gone, and with it whoever waits.
+        let _ = self.frames.send(frame.to_line()).await;
+    }
+
+    /// Asks the program to answer a tool call. Ends with a failure when the connection does.
+    pub(crate) async fn invoke_tool(&self, params: &ToolInvokeParams) -> Result<RawJson, HostFailure> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        let forget = Forget { peer: self, id };
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, sender);
+        let params = RawJson::encode(params).map_err(|error| HostFailure::internal(error.to_string()))?;
+        let frame = HostFrame::Request {
+            id: RequestId::Number(id),
+            method: TOOL_INVOKE.into(),
+            params: Some(params),
+        };
+        self.send(&frame).await;
+        let reply = receiver.await;
+        drop(forget);
+        let result = match reply {
+            Ok(Ok(result)) => result,
+            Ok(Err(error)) => return Err(HostFailure(error)),
+            Err(_) => {
+                return Err(HostFailure::new(ErrorCode::ToolError, "the program's connection was closed"));
+            }
+        };
+        result.decode::<ToolInvokeResult>().map(|result| result.output).map_err(|error| {
+            HostFailure::new(
+                ErrorCode::ToolError,
+                format!("the program's answer to a tool call cannot be read: {error}"),
+            )
+        })
+    }
+
+    fn settle(&self, id: Option<RequestId>, reply: Result<RawJson, HostErrorBody>) {
+        // Replies to unknown or abandoned requests are dropped.
+        let Some(RequestId::Number(id)) = id else { return };
+        if let Some(waiting) = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id) {
+            let _ = waiting.send(reply);
+        }
+    }
+}
+
+/// Removes an abandoned request, also when its caller is dropped.
+struct Forget<'a> {
+    peer: &'a Peer,
+    id: i64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.peer.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+    }
+}
+
+/// Serves one connection to its end.
+pub(super) async fn serve(stream: UnixStream, pid: i32, capabilities: Arc<Capabilities>) {
+    let (read, write) = stream.into_split();
+    let (frames, queue) = mpsc::channel(WAITING_FRAMES);
+    let peer = Arc::new(Peer { pid, frames, next_id: AtomicI64::new(1), waiting: Mutex::default() });
+    let lines =
+        LineReader::new(BufReader::with_capacity(16 * 1024, read), capabilities.facts.temporary.clone());
+    let mut calls = JoinSet::new();
+    tokio::select! {
+        () = write_frames(write, queue) => {}
+        () = tell_cancel(&capabilities, &peer) => {}
+        () = read_frames(lines, &peer, &capabilities, &mut calls) => {}
+    }
+    // The program is gone or does not listen any more: nobody waits for these.
+    calls.shutdown().await;
+}
+
+async fn write_frames(mut write: OwnedWriteHalf, mut queue: mpsc::Receiver<String>) {
+    while let Some(frame) = queue.recv().await {
+        if write.write_all(frame.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Tells the program that the run is being ended: also one that connects only then.
+async fn tell_cancel(capabilities: &Capabilities, peer: &Peer) {
+    let reason = capabilities.abort.wait().await;
+    let params = CancelParams { reason: Some(NonEmptyString::saturating(reason.word())) };
+    let frame = HostFrame::Notification { method: CANCEL.into(), params: RawJson::encode(&params).ok() };
+    peer.send(&frame).await;
+    std::future::pending::<()>().await;
+}
+
+async fn read_frames(
+    mut lines: LineReader<BufReader<tokio::net::unix::OwnedReadHalf>>,
+    peer: &Arc<Peer>,
+    capabilities: &Arc<Capabilities>,
+    calls: &mut JoinSet<()>,
+) {
+    loop {
+        while calls.try_join_next().is_some() {}
+        let line = match lines.next().await {
+            Ok(Some(line)) => line,
+            Ok(None) => break,
+            Err(error) => {
+                tracing::debug!(%error, "a connection to the host socket broke");
+                break;
+            }
+        };
+        handle(line, peer, capabilities, calls).await;
+    }
+    // What was asked for before the end is finished, as far as it is not a wait.
+    while calls.join_next().await.is_some() {}
+}
+
+async fn handle(line: Line, peer: &Arc<Peer>, capabilities: &Arc<Capabilities>, calls: &mut JoinSet<()>) {
+    let bytes = match line {
+        Line::Whole(bytes) => bytes,
+        Line::TooLong(head) => {
+            let error = HostErrorBody::new(ErrorCode::InvalidParams, "the message is larger than 192 MiB")
+                .with_hint("write large data to a file or an artifact and pass its name");
+            let id = integer_id_in(&head).map(RequestId::Number);
+            return peer.send(&HostFrame::Failure { id, error }).await;
+        }
+    };
+    if is_too_deep(&bytes) {
+        let error =
+            HostErrorBody::new(ErrorCode::InvalidParams, "the message is nested deeper than 512 levels")
+                .with_hint("flatten the value, or pass the deep part as a JSON text in a string");
+        let head = bytes.get(..bytes.len().min(4096)).unwrap_or_default();
+        let id = integer_id_in(head).map(RequestId::Number);
+        return peer.send(&HostFrame::Failure { id, error }).await;
+    }
+    if let LineBytes::Disk(_) = &bytes
+        && let Some(request) = calls::large_artifact(&bytes)
+    {
+        return start(request.0, Method::ArtifactsWrite, Request::Large(bytes), peer, capabilities, calls)
+            .await;
+    }
+    let text = match std::str::from_utf8(&bytes) {
+        Ok(text) => text,
+        Err(error) => {
+            tracing::debug!(%error, "a line on the host socket is no text");
+            return;
+        }
+    };
+    match HostFrame::parse_line(text) {
+        Ok(Some(frame)) => {
+            drop(bytes);
+            handle_frame(frame, peer, capabilities, calls).await;
+        }
+        Ok(None) => {}
+        Err(FrameError::NotJson(error)) => tracing::debug!(%error, "a line on the host socket is no JSON"),
+        Err(FrameError::NotAFrame(reason)) => {
+            let error = HostErrorBody::new(ErrorCode::ProtocolError, reason);
+            peer.send(&HostFrame::Failure { id: None, error }).await;
+        }
+    }
+}
+
+async fn handle_frame(
+    frame: HostFrame,
+    peer: &Arc<Peer>,
+    capabilities: &Arc<Capabilities>,
+    calls: &mut JoinSet<()>,
+) {
+    match frame {
+        HostFrame::Request { id, method, params } => match Method::from_name(&method) {
+            Some(method) => start(id, method, Request::Params(params), peer, capabilities, calls).await,
+            None => {
+                let error =
+                    HostErrorBody::new(ErrorCode::MethodNotFound, format!("there is no method {method}"));
+                peer.send(&HostFrame::failure(id, error)).await;
+            }
+        },
+        HostFrame::Notification { method, params } if method == PHASE => {
+            capabilities.mark_phase(params.as_ref())
+        }
+        HostFrame::Notification { .. } => {}
+        HostFrame::Success { id, result } => peer.settle(Some(id), Ok(result)),
+        HostFrame::Failure { id, error } => peer.settle(id, Err(error)),
+    }
+}
+
+/// Starts a call beside all others. What depends on the order of calls is fixed here, before anything
+/// waits.
+async fn start(
+    id: RequestId,
+    method: Method,
+    request: Request,
+    peer: &Arc<Peer>,
+    capabilities: &Arc<Capabilities>,
+    calls: &mut JoinSet<()>,
+) {
+    if calls.len() >= MOST_CALLS {
+        let error = HostErrorBody::new(ErrorCode::RateLimit, "more than 10,000 calls are in flight")
+            .with_hint("await some of the calls before starting more");
+        return peer.send(&HostFrame::failure(id, error)).await;
+    }
+    let call = capabilities.prepare(method, &id, request);
+    let (peer, capabilities) = (Arc::clone(peer), Arc::clone(capabilities));
+    calls.spawn(async move {
+        let result = match call {
+            Ok(call) => capabilities.execute(call, &peer).await,
+            Err(failure) => Err(failure),
+        };
+        let frame = match result {
+            Ok(result) => HostFrame::Success { id, result },
+            Err(failure) => HostFrame::failure(id, failure.0),
+        };
+        peer.send(&frame).await;
+    });
+}

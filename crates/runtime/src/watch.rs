@@ -1,0 +1,124 @@
+//! What a run process asks and reports at intervals while its program runs. A tick that is due while
+//! the one before is still busy is left out, so that nothing queues up behind a slow answer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep};
+use trestle_contract::control::UsageRequest;
+use trestle_contract::{NonEmptyString, Positive};
+use trestle_domain::Clock;
+
+use crate::abort::{Abort, AbortReason};
+use crate::control::ControlClient;
+
+/// Asks for a cancel until one arrives: with one request that the server holds open where it can.
+pub(crate) async fn watch_cancel(client: ControlClient, abort: Abort) {
+    let poll = client.timing().cancel_poll;
+    loop {
+        let asked = Instant::now();
+        match client.cancel().await {
+            Ok(answer) if answer.cancel_requested => {
+                abort.request(AbortReason::Cancelled);
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the question for a cancel was not answered"),
+        }
+        // A server that holds the request has used up the pause already.
+        sleep(poll.saturating_sub(asked.elapsed())).await;
+    }
+}
+
+/// Asks whether the organisation can still pay.
+pub(crate) async fn watch_credit(client: ControlClient, abort: Abort) {
+    let every = client.timing().credit_poll;
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match client.credit().await {
+            Ok(answer) if !answer.funded => {
+                abort.request(AbortReason::CreditExhausted);
+                return;
+            }
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the question for credit was not answered"),
+        }
+    }
+}
+
+/// Reports compute time. The number of a report advances only when it was taken, and each carries the
+/// whole sum, so that a report whose answer was lost loses no second.
+#[derive(Clone)]
+pub(crate) struct UsageMeter {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    client: ControlClient,
+    clock: Arc<dyn Clock>,
+    prefix: String,
+    claimed_ms: i64,
+    booked_seconds: Mutex<u64>,
+    number: AtomicU64,
+}
+
+impl UsageMeter {
+    /// A meter that starts at the claim.
+    pub(crate) fn new(client: ControlClient, clock: Arc<dyn Clock>, run: &str, claimed_ms: i64) -> Self {
+        let prefix = format!("{run}:{}:rt", uuid::Uuid::new_v4());
+        let shared = Shared {
+            client,
+            clock,
+            prefix,
+            claimed_ms,
+            booked_seconds: Mutex::new(0),
+            number: AtomicU64::new(0),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Whole seconds since the claim, rounded.
+    pub(crate) fn seconds(&self) -> u64 {
+        let elapsed = self.shared.clock.now_ms().saturating_sub(self.shared.claimed_ms).max(0);
+        u64::try_from((elapsed + 500) / 1_000).unwrap_or(0)
+    }
+
+    /// Reports what is not reported yet.
+    pub(crate) async fn flush(&self) {
+        let mut booked = self.shared.booked_seconds.lock().await;
+        let total = self.seconds();
+        let delta = total.saturating_sub(*booked);
+        if delta < 1 {
+            return;
+        }
+        let number = self.shared.number.load(Ordering::SeqCst);
+        let request = UsageRequest {
+            runtime_seconds: Positive::saturating(delta),
+            identifier: NonEmptyString::saturating(format!("{}:{number}", self.shared.prefix)),
+            total_seconds: Some(total),
+        };
+        match self.shared.client.usage(&request).await {
+            Ok(()) => {
+                *booked = total;
+                self.shared.number.store(number + 1, Ordering::SeqCst);
+            }
+            Err(error) => {
+                tracing::debug!(%error, "compute time was not reported; the next report carries it")
+            }
+        }
+    }
+
+    /// Reports at intervals.
+    pub(crate) async fn run(self, every: Duration) {
+        let mut ticks = interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.flush().await;
+        }
+    }
+}

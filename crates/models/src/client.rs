@@ -39,11 +39,7 @@ impl ModelClient {
     /// # Errors
     /// [`ErrorClass::Configuration`] when no HTTP client can be built.
     pub fn new(options: HttpOptions) -> Result<Self, ModelError> {
-        Ok(Self {
-            http: http_client(&options)?,
-            direct: Arc::new(OnceLock::new()),
-            options,
-        })
+        Ok(Self { http: http_client(&options)?, direct: Arc::new(OnceLock::new()), options })
     }
 
     /// Starts a turn. Nothing is sent before the stream is polled; dropping the stream closes the connection, which stops the provider.
@@ -51,7 +47,12 @@ impl ModelClient {
     /// # Errors
     /// [`ErrorClass::BadRequest`] when the conversation cannot be written for the wire, [`ErrorClass::Configuration`] for credentials that
     /// HTTP cannot carry. Everything later comes as the stream's last item.
-    pub fn stream(&self, endpoint: &Endpoint, request: &ModelRequest, policy: TurnPolicy) -> Result<ModelStream, ModelError> {
+    pub fn stream(
+        &self,
+        endpoint: &Endpoint,
+        request: &ModelRequest,
+        policy: TurnPolicy,
+    ) -> Result<ModelStream, ModelError> {
         let encoded = match endpoint.kind() {
             EndpointKind::OpenAiCompatible => openai::encode(request)?,
             EndpointKind::Anthropic => anthropic::encode(request)?,
@@ -68,7 +69,9 @@ impl ModelClient {
             policy,
         };
         let turn = Box::new(Turn::new(upstream, names, Arc::clone(&progress)));
-        let events = stream::unfold(turn, |mut turn| async move { turn.step().await.map(|event| (event, turn)) }).boxed();
+        let events =
+            stream::unfold(turn, |mut turn| async move { turn.step().await.map(|event| (event, turn)) })
+                .boxed();
         Ok(ModelStream { events, progress })
     }
 
@@ -114,7 +117,12 @@ impl Stream for ModelStream {
 
 fn headers(endpoint: &Endpoint) -> Result<HeaderMap, ModelError> {
     let mut headers = HeaderMap::new();
-    let wrong = || ModelError::new(ErrorClass::Configuration, "the key of the model endpoint holds characters that HTTP does not allow");
+    let wrong = || {
+        ModelError::new(
+            ErrorClass::Configuration,
+            "the key of the model endpoint holds characters that HTTP does not allow",
+        )
+    };
     let mut set = |name: HeaderName, value: &str| -> Result<(), ModelError> {
         let mut value = HeaderValue::from_str(value).map_err(|_| wrong())?;
         value.set_sensitive(true);
@@ -198,7 +206,11 @@ impl Upstream {
         let words = if Instant::now() >= self.deadline {
             format!("the model turn took longer than {} seconds", self.policy.deadline.as_secs())
         } else {
-            format!("the model endpoint {} was silent for {} seconds", self.endpoint.address(), self.policy.idle.as_secs_f64())
+            format!(
+                "the model endpoint {} was silent for {} seconds",
+                self.endpoint.address(),
+                self.policy.idle.as_secs_f64()
+            )
         };
         ModelError::new(ErrorClass::TimedOut, words)
     }
@@ -229,7 +241,10 @@ impl Upstream {
                 ..ModelError::new(
                     // A page does not turn into an answer when it is fetched again.
                     ErrorClass::NotFound,
-                    format!("the address {} answers with a web page instead of a model's answer", self.endpoint.address()),
+                    format!(
+                        "the address {} answers with a web page instead of a model's answer",
+                        self.endpoint.address()
+                    ),
                 )
             });
         }
@@ -250,11 +265,14 @@ impl Upstream {
     async fn refusal(&self, response: reqwest::Response) -> ModelError {
         let status = response.status().as_u16();
         let retry_after = retry_after(response.headers());
-        let location = response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let location =
+            response.headers().get(header::LOCATION).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let text = read_error_body(response).await;
-        let fault = serde_json::from_str(&text).ok().as_ref().and_then(ProviderFault::read).unwrap_or_default();
+        let fault =
+            serde_json::from_str(&text).ok().as_ref().and_then(ProviderFault::read).unwrap_or_default();
         let words = if fault.message.is_empty() { text.as_str() } else { &fault.message };
-        let words: String = words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
+        let words: String =
+            words.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
         let (class, words) = match location {
             Some(location) if (300..400).contains(&status) => (
                 ErrorClass::Configuration,
@@ -334,8 +352,14 @@ impl Turn {
             }
             return Err(error);
         }
-        if let Some(asked) = error.retry_after.filter(|asked| *asked > self.upstream.policy.longest_retry_after) {
-            error.message = format!("{} (the provider asks to wait {} seconds)", error.message, asked.as_secs_f64().ceil());
+        if let Some(asked) =
+            error.retry_after.filter(|asked| *asked > self.upstream.policy.longest_retry_after)
+        {
+            error.message = format!(
+                "{} (the provider asks to wait {} seconds)",
+                error.message,
+                asked.as_secs_f64().ceil()
+            );
             return Err(error);
         }
         self.restarts += u32::from(self.delivered);
@@ -433,8 +457,9 @@ impl Answer {
     fn end(&mut self, ready: &mut VecDeque<ModelEvent>) -> Result<bool, ModelError> {
         match &mut self.format {
             BodyFormat::Document(document) => {
-                let text = std::str::from_utf8(document)
-                    .map_err(|_| ModelError::new(ErrorClass::MalformedStream, "the provider's answer is not UTF-8"))?;
+                let text = std::str::from_utf8(document).map_err(|_| {
+                    ModelError::new(ErrorClass::MalformedStream, "the provider's answer is not UTF-8")
+                })?;
                 self.decoder.read("", text, ready)?;
             }
             BodyFormat::Events(decoder) => {

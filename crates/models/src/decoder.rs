@@ -26,7 +26,12 @@ impl Decoder {
     }
 
     /// Reads one event (or whole document); `true` when the wire has said that nothing more follows.
-    pub(crate) fn read(&mut self, event: &str, data: &str, ready: &mut VecDeque<ModelEvent>) -> Result<bool, ModelError> {
+    pub(crate) fn read(
+        &mut self,
+        event: &str,
+        data: &str,
+        ready: &mut VecDeque<ModelEvent>,
+    ) -> Result<bool, ModelError> {
         match self {
             Self::OpenAi(decoder) => decoder.read(event, data, ready),
             Self::Anthropic(decoder) => decoder.read(data, ready),

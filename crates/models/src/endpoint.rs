@@ -85,8 +85,11 @@ impl Endpoint {
     /// # Errors
     /// [`ErrorClass::Configuration`] when the address is not an http(s) URL, or carries a user name or password.
     pub fn new(kind: EndpointKind, base_url: &str) -> Result<Self, ModelError> {
-        let wrong = |what: &str| ModelError::new(ErrorClass::Configuration, format!("the model endpoint's address {what}"));
-        let mut url = Url::parse(base_url.trim()).map_err(|error| wrong(&format!("is not a URL ({error})")))?;
+        let wrong = |what: &str| {
+            ModelError::new(ErrorClass::Configuration, format!("the model endpoint's address {what}"))
+        };
+        let mut url =
+            Url::parse(base_url.trim()).map_err(|error| wrong(&format!("is not a URL ({error})")))?;
         if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
             return Err(wrong("must start with http:// or https://"));
         }
@@ -96,19 +99,16 @@ impl Endpoint {
         url.set_fragment(None);
         let path = url.path().trim_end_matches('/');
         let path = match kind {
-            EndpointKind::OpenAiCompatible => format!("{}/chat/completions", path.strip_suffix("/chat/completions").unwrap_or(path)),
+            EndpointKind::OpenAiCompatible => {
+                format!("{}/chat/completions", path.strip_suffix("/chat/completions").unwrap_or(path))
+            }
             EndpointKind::Anthropic => {
                 let base = path.strip_suffix("/messages").unwrap_or(path);
                 format!("{}/v1/messages", base.strip_suffix("/v1").unwrap_or(base))
             }
         };
         url.set_path(&path);
-        Ok(Self {
-            kind,
-            turn_url: url,
-            api_key: None,
-            headers: Vec::new(),
-        })
+        Ok(Self { kind, turn_url: url, api_key: None, headers: Vec::new() })
     }
 
     /// The same endpoint with this key. An empty key is no key.
@@ -123,12 +123,16 @@ impl Endpoint {
     /// # Errors
     /// [`ErrorClass::Configuration`] for `content-type` and for names or values that HTTP does not allow.
     pub fn with_header(mut self, name: &str, value: SecretString) -> Result<Self, ModelError> {
-        let wrong = |why: &str| ModelError::new(ErrorClass::Configuration, format!("header {name:?} of the model endpoint {why}"));
+        let wrong = |why: &str| {
+            ModelError::new(ErrorClass::Configuration, format!("header {name:?} of the model endpoint {why}"))
+        };
         if name.eq_ignore_ascii_case("content-type") {
             return Err(wrong("cannot be set"));
         }
-        reqwest::header::HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong("has a name that HTTP does not allow"))?;
-        reqwest::header::HeaderValue::from_str(value.expose_secret()).map_err(|_| wrong("has a value that HTTP does not allow"))?;
+        reqwest::header::HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| wrong("has a name that HTTP does not allow"))?;
+        reqwest::header::HeaderValue::from_str(value.expose_secret())
+            .map_err(|_| wrong("has a value that HTTP does not allow"))?;
         self.headers.push((name.to_ascii_lowercase(), value));
         Ok(self)
     }
@@ -190,8 +194,16 @@ mod tests {
         let table = [
             (EndpointKind::OpenAiCompatible, "http://h:1/v1", "http://h:1/v1/chat/completions"),
             (EndpointKind::OpenAiCompatible, "http://h:1/v1/", "http://h:1/v1/chat/completions"),
-            (EndpointKind::OpenAiCompatible, " http://h/v1/chat/completions ", "http://h/v1/chat/completions"),
-            (EndpointKind::OpenAiCompatible, "https://h/openai?api-version=3", "https://h/openai/chat/completions?api-version=3"),
+            (
+                EndpointKind::OpenAiCompatible,
+                " http://h/v1/chat/completions ",
+                "http://h/v1/chat/completions",
+            ),
+            (
+                EndpointKind::OpenAiCompatible,
+                "https://h/openai?api-version=3",
+                "https://h/openai/chat/completions?api-version=3",
+            ),
             (EndpointKind::OpenAiCompatible, "http://h", "http://h/chat/completions"),
             (EndpointKind::Anthropic, "https://h", "https://h/v1/messages"),
             (EndpointKind::Anthropic, "https://h/", "https://h/v1/messages"),
@@ -235,7 +247,11 @@ mod tests {
             ("http://10.0.0.1/v1", false),
             ("http://example.com", false),
         ] {
-            assert_eq!(Endpoint::new(EndpointKind::OpenAiCompatible, base).unwrap().is_loopback(), want, "{base}");
+            assert_eq!(
+                Endpoint::new(EndpointKind::OpenAiCompatible, base).unwrap().is_loopback(),
+                want,
+                "{base}"
+            );
         }
     }
 }

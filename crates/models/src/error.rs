@@ -39,7 +39,12 @@ impl ErrorClass {
     #[must_use]
     pub fn is_transient(self) -> bool {
         match self {
-            Self::Unreachable | Self::RateLimited | Self::Overloaded | Self::MalformedStream | Self::Interrupted | Self::TimedOut => true,
+            Self::Unreachable
+            | Self::RateLimited
+            | Self::Overloaded
+            | Self::MalformedStream
+            | Self::Interrupted
+            | Self::TimedOut => true,
             Self::Configuration
             | Self::Authentication
             | Self::NotFound
@@ -54,17 +59,29 @@ impl ErrorClass {
     #[must_use]
     pub fn hint(self) -> Option<&'static str> {
         match self {
-            Self::Configuration => Some("check the model's address and key in the server's settings (docs/guides/models.md)"),
-            Self::Unreachable => Some("check that the model server runs and that its address is right (TRESTLE_MODEL_URL)"),
-            Self::Authentication => Some("check the key of the model endpoint (TRESTLE_MODEL_KEY)"),
-            Self::NotFound => {
-                Some("check the model's name and the address: an OpenAI-compatible address usually ends with /v1, an Anthropic one does not")
+            Self::Configuration => {
+                Some("check the model's address and key in the server's settings (docs/guides/models.md)")
             }
-            Self::RateLimited => Some("the provider limits the rate of requests: run fewer turns at once, or raise the limit there"),
+            Self::Unreachable => {
+                Some("check that the model server runs and that its address is right (TRESTLE_MODEL_URL)")
+            }
+            Self::Authentication => Some("check the key of the model endpoint (TRESTLE_MODEL_KEY)"),
+            Self::NotFound => Some(
+                "check the model's name and the address: an OpenAI-compatible address usually ends with /v1, an Anthropic one does not",
+            ),
+            Self::RateLimited => Some(
+                "the provider limits the rate of requests: run fewer turns at once, or raise the limit there",
+            ),
             Self::Quota => Some("the provider's account is out of credit or quota"),
-            Self::ContextTooLong => Some("shorten the prompt or the attachments, or choose a model with a larger context window"),
-            Self::ContentFilter => Some("the provider's safety system stopped this answer: rephrase the prompt, or choose another model"),
-            Self::MalformedStream => Some("the endpoint does not speak the wire format that is set (TRESTLE_MODEL_PROVIDER), or its address is wrong"),
+            Self::ContextTooLong => {
+                Some("shorten the prompt or the attachments, or choose a model with a larger context window")
+            }
+            Self::ContentFilter => Some(
+                "the provider's safety system stopped this answer: rephrase the prompt, or choose another model",
+            ),
+            Self::MalformedStream => Some(
+                "the endpoint does not speak the wire format that is set (TRESTLE_MODEL_PROVIDER), or its address is wrong",
+            ),
             Self::TimedOut => Some("the model server accepted the request and then stayed silent"),
             Self::Overloaded | Self::BadRequest | Self::Interrupted => None,
         }
@@ -91,13 +108,7 @@ impl ModelError {
     /// An error of this class with this message.
     #[must_use]
     pub fn new(class: ErrorClass, message: impl Into<String>) -> Self {
-        Self {
-            class,
-            status: None,
-            message: message.into(),
-            retry_after: None,
-            attempts: 0,
-        }
+        Self { class, status: None, message: message.into(), retry_after: None, attempts: 0 }
     }
 
     /// What the author or operator can do about it.
@@ -111,10 +122,13 @@ impl ModelError {
 pub(crate) fn classify(status: u16, kind: &str, message: &str) -> ErrorClass {
     let kind = kind.to_ascii_lowercase();
     let message = message.to_ascii_lowercase();
-    if speaks_of_context(&kind, &message) && (status < 500 || status == 529) && status != 429 {
+    if status != 429 && speaks_of_context(&kind, &message) {
         return ErrorClass::ContextTooLong;
     }
-    if kind.contains("content_filter") || kind == "content_policy_violation" || message.contains("content management policy") {
+    if kind.contains("content_filter")
+        || kind == "content_policy_violation"
+        || message.contains("content management policy")
+    {
         return ErrorClass::ContentFilter;
     }
     if status == 402
@@ -174,12 +188,27 @@ mod tests {
             (401, "invalid_api_key", "Incorrect API key provided", ErrorClass::Authentication),
             (403, "permission_error", "no", ErrorClass::Authentication),
             (404, "model_not_found", "The model `x` does not exist", ErrorClass::NotFound),
-            (429, "rate_limit_exceeded", "Rate limit reached for context window tier", ErrorClass::RateLimited),
+            (
+                429,
+                "rate_limit_exceeded",
+                "Rate limit reached for context window tier",
+                ErrorClass::RateLimited,
+            ),
             (429, "insufficient_quota", "You exceeded your current quota", ErrorClass::Quota),
-            (400, "invalid_request_error", "Your credit balance is too low to access the API", ErrorClass::Quota),
+            (
+                400,
+                "invalid_request_error",
+                "Your credit balance is too low to access the API",
+                ErrorClass::Quota,
+            ),
             (402, "", "Payment required", ErrorClass::Quota),
             (400, "context_length_exceeded", "", ErrorClass::ContextTooLong),
-            (400, "invalid_request_error", "prompt is too long: 210000 tokens > 200000 maximum", ErrorClass::ContextTooLong),
+            (
+                400,
+                "invalid_request_error",
+                "prompt is too long: 210000 tokens > 200000 maximum",
+                ErrorClass::ContextTooLong,
+            ),
             (400, "", "This model's maximum context length is 4096 tokens", ErrorClass::ContextTooLong),
             (400, "content_filter", "filtered", ErrorClass::ContentFilter),
             (400, "invalid_request_error", "bad role", ErrorClass::BadRequest),

@@ -17,10 +17,7 @@ pub struct HttpOptions {
 
 impl Default for HttpOptions {
     fn default() -> Self {
-        Self {
-            connect_timeout: Duration::from_secs(10),
-            proxies: true,
-        }
+        Self { connect_timeout: Duration::from_secs(10), proxies: true }
     }
 }
 
@@ -58,11 +55,7 @@ const MOST_REDIRECTS: usize = 3;
 
 fn within_origin(attempt: Attempt<'_>) -> reqwest::redirect::Action {
     let same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
-    if same && attempt.previous().len() <= MOST_REDIRECTS {
-        attempt.follow()
-    } else {
-        attempt.stop()
-    }
+    if same && attempt.previous().len() <= MOST_REDIRECTS { attempt.follow() } else { attempt.stop() }
 }
 
 /// What went wrong with a connection, in few words and without the address's path or query.
@@ -76,8 +69,14 @@ pub(crate) fn connection_error(error: reqwest::Error, address: &str) -> ModelErr
     }
     let words = if timed_out && connecting { "no connection in time".to_owned() } else { cause.to_string() };
     if connecting {
-        ModelError::new(ErrorClass::Unreachable, format!("cannot reach the model endpoint {address}: {words}"))
+        ModelError::new(
+            ErrorClass::Unreachable,
+            format!("cannot reach the model endpoint {address}: {words}"),
+        )
     } else {
-        ModelError::new(ErrorClass::Interrupted, format!("the connection to the model endpoint {address} broke: {words}"))
+        ModelError::new(
+            ErrorClass::Interrupted,
+            format!("the connection to the model endpoint {address} broke: {words}"),
+        )
     }
 }

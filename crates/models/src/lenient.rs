@@ -91,7 +91,11 @@ impl<'de> Deserialize<'de> for Count {
             fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
                 Ok(Some(value))
             }
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "checked to be in range"
+            )]
             fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
                 Ok((0.0..9.0e15).contains(&value).then_some(value as u64))
             }

@@ -30,10 +30,7 @@ struct Attempt {
 
 impl TurnProgress {
     pub(crate) fn new(prompt_tokens: u64) -> Self {
-        Self {
-            prompt_tokens,
-            state: Mutex::new(State::default()),
-        }
+        Self { prompt_tokens, state: Mutex::new(State::default()) }
     }
 
     /// What the provider may have charged for this turn, attempt by attempt: reported where it reported, else estimated.
@@ -43,7 +40,15 @@ impl TurnProgress {
         let state = self.state();
         let mut charged = state.abandoned.clone();
         match (state.completed, state.attempt) {
-            (Some(completed), _) => charged.push(completed),
+            (Some(completed), attempt) => {
+                let estimate =
+                    self.estimate(Attempt { counts: TokenCounts::default(), ..attempt.unwrap_or_default() });
+                charged.push(TokenCounts {
+                    input_tokens: completed.input_tokens.or(estimate.input_tokens),
+                    output_tokens: completed.output_tokens.or(estimate.output_tokens),
+                    ..completed
+                });
+            }
             (None, Some(attempt)) => charged.push(self.estimate(attempt)),
             (None, None) => {}
         }
@@ -54,18 +59,6 @@ impl TurnProgress {
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.state().completed.is_some()
-    }
-
-    /// The rough number of tokens of the prompt.
-    #[must_use]
-    pub fn prompt_tokens(&self) -> u64 {
-        self.prompt_tokens
-    }
-
-    /// The rough number of tokens of an answer of so many bytes.
-    #[must_use]
-    pub fn answer_tokens(bytes: usize) -> u64 {
-        estimate_text_tokens(bytes as u64)
     }
 
     fn estimate(&self, attempt: Attempt) -> TokenCounts {
@@ -157,6 +150,9 @@ mod tests {
         progress.answered(8, TokenCounts::default());
         progress.request_sent();
         progress.answer_began();
+        progress.answered(40, TokenCounts::default());
+        progress.completed(TokenCounts::default());
+        assert_eq!(progress.charged(), [counts(Some(50), Some(2)), counts(Some(50), Some(10))]);
         progress.completed(counts(Some(7), Some(0)));
         assert_eq!(progress.charged(), [counts(Some(50), Some(2)), counts(Some(7), Some(0))]);
         assert!(progress.is_complete());

@@ -41,9 +41,8 @@ const TOKENS_A_FILE: u64 = 1500;
 /// A rough count for a body of this size that holds these messages' files.
 pub(crate) fn estimate_prompt_tokens(body_length: usize, messages: &[ChatMessage]) -> u64 {
     let files = || messages.iter().flat_map(contents).flat_map(files_of);
-    let file_bytes: usize = files()
-        .map(|file| file.data.as_ref().or(file.url.as_ref()).map_or(0, String::len))
-        .sum();
+    let file_bytes: usize =
+        files().map(|file| file.data.as_ref().or(file.url.as_ref()).map_or(0, String::len)).sum();
     let text = body_length.saturating_sub(file_bytes) as u64;
     text / 4 + TOKENS_A_FILE * files().count() as u64
 }
@@ -143,7 +142,12 @@ pub(crate) fn text_of_file(mime_type: &str, data: &str) -> Option<String> {
         || essence.ends_with("+xml")
         || matches!(
             essence.as_str(),
-            "application/json" | "application/xml" | "application/yaml" | "application/x-ndjson" | "application/javascript" | "application/toml"
+            "application/json"
+                | "application/xml"
+                | "application/yaml"
+                | "application/x-ndjson"
+                | "application/javascript"
+                | "application/toml"
         );
     if !textual {
         return None;
@@ -202,7 +206,9 @@ fn is_plain(name: &str) -> bool {
 
 fn written_name(name: &str) -> String {
     // FNV-1a: must not change between processes, since the conversation holds names of earlier turns.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     let head: String = name
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' })
@@ -220,7 +226,9 @@ pub(crate) fn plain_id(id: &str) -> Cow<'_, str> {
 }
 
 /// A schema that says what providers insist on: that the input is an object.
-pub(crate) fn object_schema(schema: &trestle_contract::json::JsonObject) -> Cow<'_, trestle_contract::json::JsonObject> {
+pub(crate) fn object_schema(
+    schema: &trestle_contract::json::JsonObject,
+) -> Cow<'_, trestle_contract::json::JsonObject> {
     if schema.get("type").is_some_and(|kind| kind == "object") {
         return Cow::Borrowed(schema);
     }
@@ -247,10 +255,25 @@ mod tests {
     fn a_file_is_data_or_url_and_data_urls_are_data() {
         let data = |mime_type, data| FileBody::Base64 { mime_type, data };
         assert_eq!(file_body(&file(Some("AA=="), Some("https://x"))).unwrap(), data("image/png", "AA=="));
-        assert_eq!(file_body(&file(None, Some("data:image/gif;base64,BB=="))).unwrap(), data("image/gif", "BB=="));
-        assert_eq!(file_body(&file(None, Some("DATA:;charset=x;BASE64,CC=="))).unwrap(), data("image/png", "CC=="));
-        assert_eq!(file_body(&file(None, Some("https://h/i.png"))).unwrap(), FileBody::Url("https://h/i.png"));
-        for url in [None, Some("file:///etc/passwd"), Some("data:image/png"), Some("data:text/plain,hello"), Some("")] {
+        assert_eq!(
+            file_body(&file(None, Some("data:image/gif;base64,BB=="))).unwrap(),
+            data("image/gif", "BB==")
+        );
+        assert_eq!(
+            file_body(&file(None, Some("DATA:;charset=x;BASE64,CC=="))).unwrap(),
+            data("image/png", "CC==")
+        );
+        assert_eq!(
+            file_body(&file(None, Some("https://h/i.png"))).unwrap(),
+            FileBody::Url("https://h/i.png")
+        );
+        for url in [
+            None,
+            Some("file:///etc/passwd"),
+            Some("data:image/png"),
+            Some("data:text/plain,hello"),
+            Some(""),
+        ] {
             assert_eq!(file_body(&file(None, url)).unwrap_err().class, ErrorClass::BadRequest, "{url:?}");
         }
     }
@@ -292,9 +315,7 @@ mod tests {
     #[test]
     fn the_size_of_a_picture_does_not_count_as_text() {
         let messages = [ChatMessage::User {
-            content: Content::Parts(vec![ContentPart::File {
-                file: file(Some(&"A".repeat(400_000)), None),
-            }]),
+            content: Content::Parts(vec![ContentPart::File { file: file(Some(&"A".repeat(400_000)), None) }]),
         }];
         assert_eq!(estimate_prompt_tokens(400_400, &messages), 100 + TOKENS_A_FILE);
     }

@@ -45,7 +45,10 @@ impl Default for TurnPolicy {
 impl TurnPolicy {
     /// How long to wait before attempt `next` (2 for the first repetition).
     pub(crate) fn wait(&self, next: u32, retry_after: Option<Duration>) -> Duration {
-        let step = self.backoff.saturating_mul(1_u32.checked_shl(next.saturating_sub(2)).unwrap_or(u32::MAX)).min(self.longest_backoff);
+        let step = self
+            .backoff
+            .saturating_mul(1_u32.checked_shl(next.saturating_sub(2)).unwrap_or(u32::MAX))
+            .min(self.longest_backoff);
         let jitter = step.mul_f64(rand::rng().random::<f64>());
         match retry_after {
             // The asked time is the least; the jitter on top keeps many clients apart.
@@ -92,7 +95,8 @@ mod tests {
             (vec![], None),
         ];
         for (headers, want) in table {
-            let map: HeaderMap = headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+            let map: HeaderMap =
+                headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
             assert_eq!(retry_after(&map), want.map(Duration::from_millis), "{headers:?}");
         }
     }

@@ -204,17 +204,22 @@ mod tests {
             ("last event without blank line", b"data: a\n\ndata: b\n", &[("", "a"), ("", "b")]),
             ("last line without end", b"data: a\n\ndata: b", &[("", "a"), ("", "b")]),
             ("byte order mark", b"\xef\xbb\xbfdata: a\n\n", &[("", "a")]),
-            ("missing blank line between documents", b"data: {\"a\":1}\ndata: {\"b\":2}\ndata: [DONE]\n\n", &[
-                ("", "{\"a\":1}"),
-                ("", "{\"b\":2}"),
-                ("", "[DONE]"),
-            ]),
-            ("document over several lines", b"data: {\"a\":\ndata: {\"b\":2}\ndata: }\n\n", &[("", "{\"a\":\n{\"b\":2}\n}")]),
+            (
+                "missing blank line between documents",
+                b"data: {\"a\":1}\ndata: {\"b\":2}\ndata: [DONE]\n\n",
+                &[("", "{\"a\":1}"), ("", "{\"b\":2}"), ("", "[DONE]")],
+            ),
+            (
+                "document over several lines",
+                b"data: {\"a\":\ndata: {\"b\":2}\ndata: }\n\n",
+                &[("", "{\"a\":\n{\"b\":2}\n}")],
+            ),
             ("broken UTF-8", b"data: a\xff\xfeb\n\n", &[("", "a\u{fffd}\u{fffd}b")]),
             ("empty body", b"", &[]),
         ];
         for (name, bytes, want) in table {
-            let want: Vec<(String, String)> = want.iter().map(|(e, d)| ((*e).to_owned(), (*d).to_owned())).collect();
+            let want: Vec<(String, String)> =
+                want.iter().map(|(e, d)| ((*e).to_owned(), (*d).to_owned())).collect();
             assert_eq!(decode(&[bytes]), want, "{name}");
             let single: Vec<&[u8]> = bytes.chunks(1).collect();
             assert_eq!(decode(&single), want, "{name}, byte by byte");
@@ -227,7 +232,8 @@ mod tests {
             for size in [1, 3, line.len()] {
                 let mut decoder = SseDecoder::new(9);
                 let mut events = VecDeque::new();
-                let refused = line.as_bytes().chunks(size).any(|chunk| decoder.feed(chunk, &mut events).is_err());
+                let refused =
+                    line.as_bytes().chunks(size).any(|chunk| decoder.feed(chunk, &mut events).is_err());
                 assert!(refused, "{line:?} in pieces of {size}");
             }
         }

@@ -71,7 +71,9 @@ impl ModelTable {
     /// # Errors
     /// [`ErrorClass::Configuration`] with the file's name when it cannot be read or has another form.
     pub fn with_file(path: &Path) -> Result<Self, ModelError> {
-        let wrong = |why: String| ModelError::new(ErrorClass::Configuration, format!("model table {}: {why}", path.display()));
+        let wrong = |why: String| {
+            ModelError::new(ErrorClass::Configuration, format!("model table {}: {why}", path.display()))
+        };
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let mut table = Self::parse(&text).map_err(|error| wrong(error.message))?;
         table.entries.extend(Self::built_in()?.entries);
@@ -79,11 +81,15 @@ impl ModelTable {
     }
 
     fn parse(text: &str) -> Result<Self, ModelError> {
-        let file: TableFile = serde_json::from_str(text).map_err(|error| ModelError::new(ErrorClass::Configuration, error.to_string()))?;
+        let file: TableFile = serde_json::from_str(text)
+            .map_err(|error| ModelError::new(ErrorClass::Configuration, error.to_string()))?;
         for entry in &file.models {
             let prices = [entry.input, entry.output, entry.cache_read, entry.cache_write];
             if prices.into_iter().flatten().any(|price| !price.is_finite() || price < 0.0) {
-                return Err(ModelError::new(ErrorClass::Configuration, format!("{:?} has a price below zero", entry.pattern)));
+                return Err(ModelError::new(
+                    ErrorClass::Configuration,
+                    format!("{:?} has a price below zero", entry.pattern),
+                ));
             }
         }
         Ok(Self { as_of: file.as_of, entries: file.models })
@@ -123,7 +129,11 @@ impl ModelTable {
         // Dollars per million tokens are millionths of a dollar per token.
         #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^53")]
         let micros: f64 = priced.iter().map(|(tokens, price)| *tokens as f64 * price).sum();
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float saturates when it is cast")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float saturates when it is cast"
+        )]
         Some(micros.round() as u64)
     }
 
@@ -176,7 +186,11 @@ mod tests {
         let table = ModelTable::built_in().unwrap();
         assert!(table.as_of().starts_with("20"), "{}", table.as_of());
         for entry in &table.entries {
-            assert!(entry.input.is_some() && entry.output.is_some() && entry.context.is_some(), "{}", entry.pattern);
+            assert!(
+                entry.input.is_some() && entry.output.is_some() && entry.context.is_some(),
+                "{}",
+                entry.pattern
+            );
         }
     }
 
@@ -219,7 +233,11 @@ mod tests {
         let table = ModelTable::with_file(&path).unwrap();
         assert_eq!(table.context_tokens("gpt-4o-mini"), Some(7));
         assert!(table.find("claude-sonnet-4-5").is_some());
-        for wrong in ["{", r#"{"asOf": "x", "models": [{"match": "a", "input": -1}]}"#, r#"{"asOf": "x", "models": [], "more": 1}"#] {
+        for wrong in [
+            "{",
+            r#"{"asOf": "x", "models": [{"match": "a", "input": -1}]}"#,
+            r#"{"asOf": "x", "models": [], "more": 1}"#,
+        ] {
             std::fs::write(&path, wrong).unwrap();
             assert!(ModelTable::with_file(&path).unwrap_err().message.contains("models.json"), "{wrong}");
         }

@@ -48,21 +48,20 @@ impl ToolCallAssembler {
         self.calls.iter().map(|call| call.arguments.len() + call.name.len()).sum()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.calls.is_empty()
-    }
-
     pub(crate) fn push(&mut self, fragment: Fragment<'_>) {
         let id = fragment.id.filter(|id| !id.is_empty());
         let name = fragment.name.filter(|name| !name.is_empty());
         let arguments = fragment.arguments.filter(|arguments| !arguments.is_empty());
-        let position = self
-            .position(fragment.index, id.as_deref(), name.is_some())
-            .filter(|position| !self.calls[*position].is_followed_by(id.as_deref(), name.as_deref(), arguments.as_deref()));
+        let position = self.position(fragment.index, id.as_deref(), name.is_some()).filter(|position| {
+            !self.calls[*position].is_followed_by(id.as_deref(), name.as_deref(), arguments.as_deref())
+        });
         let position = if let Some(position) = position {
             position
         } else {
-            if id.is_none() && name.is_none() && arguments.as_deref().is_none_or(|text| text.trim().is_empty()) {
+            if id.is_none()
+                && name.is_none()
+                && arguments.as_deref().is_none_or(|text| text.trim().is_empty())
+            {
                 return;
             }
             let previous = fragment
@@ -127,11 +126,7 @@ impl ToolCallAssembler {
         for call in self.calls {
             let taken = finished.iter().any(|earlier| earlier.id == call.id);
             let id = if call.id.is_empty() || taken { mint_call_id() } else { call.id };
-            finished.push(AssembledCall {
-                id,
-                name: call.name,
-                input: parse_arguments(&call.arguments),
-            });
+            finished.push(AssembledCall { id, name: call.name, input: parse_arguments(&call.arguments) });
         }
         finished
     }
@@ -147,7 +142,9 @@ impl OpenCall {
         if name.is_some_and(|name| !self.name.is_empty() && self.name != name) && !same_id {
             return true;
         }
-        self.shape.is_complete() && !same_id && arguments.is_some_and(|text| !text.trim().is_empty() && text != self.arguments)
+        self.shape.is_complete()
+            && !same_id
+            && arguments.is_some_and(|text| !text.trim().is_empty() && text != self.arguments)
     }
 }
 
@@ -255,17 +252,26 @@ mod tests {
             ),
             (
                 "every call at index 0 with its own id (33, 34)",
-                &[(Some(0), Some("a"), Some("f"), Some("{\"a\":1}")), (Some(0), Some("b"), Some("f"), Some("{\"b\":2}"))],
+                &[
+                    (Some(0), Some("a"), Some("f"), Some("{\"a\":1}")),
+                    (Some(0), Some("b"), Some("f"), Some("{\"b\":2}")),
+                ],
                 json!([["f", {"a": 1}], ["f", {"b": 2}]]),
             ),
             (
                 "every call at index 0 without ids, other names",
-                &[(Some(0), None, Some("f"), Some("{\"a\":1}")), (Some(0), None, Some("g"), Some("{\"b\":2}"))],
+                &[
+                    (Some(0), None, Some("f"), Some("{\"a\":1}")),
+                    (Some(0), None, Some("g"), Some("{\"b\":2}")),
+                ],
                 json!([["f", {"a": 1}], ["g", {"b": 2}]]),
             ),
             (
                 "every call at index 0 without ids, same name",
-                &[(Some(0), None, Some("f"), Some("{\"a\":1}")), (Some(0), None, Some("f"), Some("{\"b\":2}"))],
+                &[
+                    (Some(0), None, Some("f"), Some("{\"a\":1}")),
+                    (Some(0), None, Some("f"), Some("{\"b\":2}")),
+                ],
                 json!([["f", {"a": 1}], ["f", {"b": 2}]]),
             ),
             (
@@ -282,12 +288,18 @@ mod tests {
             ),
             (
                 "id and name repeated on every fragment",
-                &[(Some(0), Some("a"), Some("f"), Some("{\"x\":")), (Some(0), Some("a"), Some("f"), Some("1}"))],
+                &[
+                    (Some(0), Some("a"), Some("f"), Some("{\"x\":")),
+                    (Some(0), Some("a"), Some("f"), Some("1}")),
+                ],
                 json!([["f", {"x": 1}]]),
             ),
             (
                 "id and name present but empty on later fragments",
-                &[(Some(0), Some("a"), Some("f"), Some("{\"x\":")), (Some(0), Some(""), Some(""), Some("1}"))],
+                &[
+                    (Some(0), Some("a"), Some("f"), Some("{\"x\":")),
+                    (Some(0), Some(""), Some(""), Some("1}")),
+                ],
                 json!([["f", {"x": 1}]]),
             ),
             (
@@ -302,22 +314,41 @@ mod tests {
             ),
             (
                 "no index, no id on later fragments",
-                &[(None, Some("a"), Some("f"), Some("{\"x\":")), (None, None, None, Some("1}")), (None, Some("b"), Some("g"), Some("{}"))],
+                &[
+                    (None, Some("a"), Some("f"), Some("{\"x\":")),
+                    (None, None, None, Some("1}")),
+                    (None, Some("b"), Some("g"), Some("{}")),
+                ],
                 json!([["f", {"x": 1}], ["g", {}]]),
             ),
             (
                 "neither index nor ids",
-                &[(None, None, Some("f"), Some("{\"x\":1}")), (None, None, Some("g"), None), (None, None, None, Some("{\"y\":2}"))],
+                &[
+                    (None, None, Some("f"), Some("{\"x\":1}")),
+                    (None, None, Some("g"), None),
+                    (None, None, None, Some("{\"y\":2}")),
+                ],
                 json!([["f", {"x": 1}], ["g", {"y": 2}]]),
             ),
             ("no arguments at all", &[(Some(0), Some("a"), Some("f"), None)], json!([["f", {}]])),
             ("blank arguments", &[(Some(0), Some("a"), Some("f"), Some("  "))], json!([["f", {}]])),
             ("null arguments", &[(Some(0), Some("a"), Some("f"), Some("null"))], json!([["f", {}]])),
-            ("document in a string", &[(Some(0), Some("a"), Some("f"), Some("\"{\\\"x\\\":1}\""))], json!([["f", {"x": 1}]])),
-            ("indexes with a gap and out of order", &[(Some(4), Some("b"), Some("g"), None), (Some(2), Some("a"), Some("f"), None)], json!([["f", {}], ["g", {}]])),
+            (
+                "document in a string",
+                &[(Some(0), Some("a"), Some("f"), Some("\"{\\\"x\\\":1}\""))],
+                json!([["f", {"x": 1}]]),
+            ),
+            (
+                "indexes with a gap and out of order",
+                &[(Some(4), Some("b"), Some("g"), None), (Some(2), Some("a"), Some("f"), None)],
+                json!([["f", {}], ["g", {}]]),
+            ),
             (
                 "whole arguments repeated at the end",
-                &[(Some(0), Some("a"), Some("f"), Some("{\"x\":1}")), (Some(0), None, None, Some("{\"x\":1}"))],
+                &[
+                    (Some(0), Some("a"), Some("f"), Some("{\"x\":1}")),
+                    (Some(0), None, None, Some("{\"x\":1}")),
+                ],
                 json!([["f", {"x": 1}]]),
             ),
             (
@@ -325,10 +356,25 @@ mod tests {
                 &[(Some(0), Some("a"), Some("f"), Some("{\"x\":1}")), (Some(0), None, None, Some("\n"))],
                 json!([["f", {"x": 1}]]),
             ),
-            ("braces within a string", &[(Some(0), Some("a"), Some("f"), Some("{\"x\":\"}\\\"")), (Some(0), None, None, Some("{\"}"))], json!([["f", {"x": "}\"{"}]])),
-            ("broken arguments stay as text", &[(Some(0), Some("a"), Some("f"), Some("{\"x\":"))], json!([["f", "{\"x\":"]])),
+            (
+                "braces within a string",
+                &[
+                    (Some(0), Some("a"), Some("f"), Some("{\"x\":\"}\\\"")),
+                    (Some(0), None, None, Some("{\"}")),
+                ],
+                json!([["f", {"x": "}\"{"}]]),
+            ),
+            (
+                "broken arguments stay as text",
+                &[(Some(0), Some("a"), Some("f"), Some("{\"x\":"))],
+                json!([["f", "{\"x\":"]]),
+            ),
             ("a list is no object", &[(Some(0), Some("a"), Some("f"), Some("[1]"))], json!([["f", "[1]"]])),
-            ("an empty fragment is nothing", &[(Some(0), None, None, Some("")), (None, Some(""), Some(""), None)], json!([])),
+            (
+                "an empty fragment is nothing",
+                &[(Some(0), None, None, Some("")), (None, Some(""), Some(""), None)],
+                json!([]),
+            ),
         ];
         for (name, rows, want) in table {
             assert_eq!(&summary(&assemble(rows)), want, "{name}");
@@ -337,7 +383,11 @@ mod tests {
 
     #[test]
     fn missing_and_repeated_ids_become_unique_ones() {
-        let calls = assemble(&[(Some(0), None, Some("f"), None), (Some(1), Some("x"), Some("f"), None), (Some(2), Some("x"), Some("f"), None)]);
+        let calls = assemble(&[
+            (Some(0), None, Some("f"), None),
+            (Some(1), Some("x"), Some("f"), None),
+            (Some(2), Some("x"), Some("f"), None),
+        ]);
         assert_eq!(calls[1].id, "x");
         let mut ids: Vec<&str> = calls.iter().map(|call| call.id.as_str()).collect();
         ids.sort_unstable();

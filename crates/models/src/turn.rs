@@ -109,7 +109,11 @@ impl AnswerBuilder {
         self.check_size()
     }
 
-    pub(crate) fn reasoning(&mut self, piece: &str, events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+    pub(crate) fn reasoning(
+        &mut self,
+        piece: &str,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
         if piece.is_empty() {
             return Ok(());
         }
@@ -143,7 +147,12 @@ impl AnswerBuilder {
                 let name = names.read(call.name);
                 match call.input {
                     Ok(input) => ToolCallRequest { id: call.id, name, input, invalid_input: None },
-                    Err(text) => ToolCallRequest { id: call.id, name, input: serde_json::Map::new(), invalid_input: Some(text) },
+                    Err(text) => ToolCallRequest {
+                        id: call.id,
+                        name,
+                        input: serde_json::Map::new(),
+                        invalid_input: Some(text),
+                    },
                 }
             })
             .collect();
@@ -155,10 +164,19 @@ impl AnswerBuilder {
         if self.text.is_empty() && tool_calls.is_empty() {
             match stop {
                 StopReason::ContentFilter => {
-                    return Err(ModelError::new(ErrorClass::ContentFilter, "the provider's content filter stopped the answer"));
+                    return Err(ModelError::new(
+                        ErrorClass::ContentFilter,
+                        "the provider's content filter stopped the answer",
+                    ));
                 }
-                StopReason::Refusal => return Err(ModelError::new(ErrorClass::ContentFilter, "the model refused to answer")),
-                StopReason::Natural | StopReason::ToolUse | StopReason::Length | StopReason::Pause | StopReason::Other(_) => {}
+                StopReason::Refusal => {
+                    return Err(ModelError::new(ErrorClass::ContentFilter, "the model refused to answer"));
+                }
+                StopReason::Natural
+                | StopReason::ToolUse
+                | StopReason::Length
+                | StopReason::Pause
+                | StopReason::Other(_) => {}
             }
         }
         Ok(CompletedTurn {
@@ -176,7 +194,11 @@ impl AnswerBuilder {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a float saturates when it is cast")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a float saturates when it is cast"
+)]
 fn micros(dollars: f64) -> u64 {
     (dollars * 1e6).round() as u64
 }
@@ -211,10 +233,7 @@ impl ProviderFault {
         if message.is_none() && kind.is_none() {
             return None;
         }
-        Some(Self {
-            kind: kind.unwrap_or_default(),
-            message: message.unwrap_or_default(),
-        })
+        Some(Self { kind: kind.unwrap_or_default(), message: message.unwrap_or_default() })
     }
 }
 
@@ -239,11 +258,16 @@ mod tests {
 
     #[test]
     fn error_objects_of_every_usual_form_are_understood() {
-        let fault = |kind: &str, message: &str| Some(ProviderFault { kind: kind.to_owned(), message: message.to_owned() });
+        let fault = |kind: &str, message: &str| {
+            Some(ProviderFault { kind: kind.to_owned(), message: message.to_owned() })
+        };
         let table = [
             (json!({"error": {"message": "m", "type": "t", "code": "c"}}), fault("c", "m")),
             (json!({"error": {"message": "m", "type": "t", "code": null}}), fault("t", "m")),
-            (json!({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}), fault("overloaded_error", "m")),
+            (
+                json!({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}),
+                fault("overloaded_error", "m"),
+            ),
             (json!({"error": {"message": "m", "code": 502}}), fault("502", "m")),
             (json!({"error": "m"}), fault("", "m")),
             (json!({"message": "m"}), fault("", "m")),
@@ -263,7 +287,8 @@ mod tests {
         for word in ["content_filter", "refusal"] {
             let empty = AnswerBuilder { stop: Some(StopReason::parse(word)), ..AnswerBuilder::default() };
             assert_eq!(empty.finish(&ToolNames::default()).unwrap_err().class, ErrorClass::ContentFilter);
-            let mut partial = AnswerBuilder { stop: Some(StopReason::parse(word)), ..AnswerBuilder::default() };
+            let mut partial =
+                AnswerBuilder { stop: Some(StopReason::parse(word)), ..AnswerBuilder::default() };
             partial.text("some", &mut VecDeque::new()).unwrap();
             assert_eq!(partial.finish(&ToolNames::default()).unwrap().turn.text, "some");
         }

@@ -55,6 +55,9 @@ pub enum Error {
     /// The store refused an operation of the start.
     #[error("the store failed at the start: {0}")]
     Store(#[from] trestle_store::StoreError),
+    /// The settings of the model cannot work.
+    #[error("{0}")]
+    Model(#[from] trestle_models::ModelError),
 }
 
 impl Error {
@@ -66,7 +69,7 @@ impl Error {
                 ErrorCode::ListenFailed
             }
             Self::File { .. } | Self::Damaged { .. } => ErrorCode::DataDirectory,
-            Self::PublicUrl(_) => ErrorCode::ValidationFailed,
+            Self::PublicUrl(_) | Self::Model(_) => ErrorCode::ValidationFailed,
             Self::Store(_) => ErrorCode::InternalError,
         }
     }
@@ -83,6 +86,7 @@ impl Error {
             Self::File { .. } => Some("the data directory must be writable by this user".to_owned()),
             Self::Damaged { .. } => Some("restore the file from a backup".to_owned()),
             Self::PublicUrl(_) => Some("for example --public-url https://trestle.example".to_owned()),
+            Self::Model(error) => error.hint().map(str::to_owned),
             Self::Store(_) => None,
         }
     }

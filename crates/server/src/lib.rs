@@ -37,6 +37,6 @@ mod wait;
 
 pub use config::{Config, Intervals, Limits};
 pub use error::Error;
-pub use inference::ModelConfig;
+pub use inference::{ModelConfig, ModelKey};
 pub use openapi::openapi;
 pub use start::{Handle, Server};

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::Serialize;
 use tokio::task::JoinHandle;
@@ -37,6 +38,7 @@ pub struct Handle {
     url: String,
     public_url: String,
     admin_token: PathBuf,
+    connections: Arc<AtomicUsize>,
     shutdown: CancellationToken,
     stopped: CancellationToken,
 }
@@ -76,7 +78,7 @@ impl Server {
         tokio::spawn(hub::follow(changes, Arc::clone(&run_changes), dispatcher.clone(), shutdown.clone()));
         let vault = Arc::new(Vault::new(&keys));
         let state = State::new(Inner {
-            relay: Relay::new(config.model.clone(), Arc::clone(&store), Arc::clone(&vault)),
+            relay: Relay::new(config.model.clone(), Arc::clone(&store), Arc::clone(&vault))?,
             server_key: keys.derive("trestle tokens 1"),
             signer: Signer::new(&keys),
             vault,
@@ -98,6 +100,7 @@ impl Server {
             url,
             public_url,
             admin_token: state.config().data.join(ADMIN_TOKEN),
+            connections: Arc::default(),
             shutdown,
             stopped,
         };
@@ -109,8 +112,10 @@ impl Server {
 async fn serve(listener: tokio::net::TcpListener, state: State, sweeping: JoinHandle<()>, handle: Handle) {
     let router = router::build(state.clone());
     let intervals = state.config().intervals.clone();
-    listener::serve(listener, router, intervals, handle.shutdown.clone()).await;
+    listener::serve(listener, router, intervals, Arc::clone(&handle.connections), handle.shutdown.clone())
+        .await;
     let _ = sweeping.await;
+    state.relay().shut_down().await;
     // The next process may be there already when this one is slow to end, so
     // only one's own file is removed.
     let path = state.config().data.join(SERVER_FILE);
@@ -147,6 +152,12 @@ impl Handle {
     #[must_use]
     pub fn admin_token_file(&self) -> &std::path::Path {
         &self.admin_token
+    }
+
+    /// How many connections are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// Asks the server to stop: it accepts nothing more, lets parked polls and

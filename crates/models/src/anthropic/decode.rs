@@ -100,7 +100,10 @@ impl AnthropicDecoder {
             return Ok(false);
         }
         let event = serde_json::from_str::<Object<Event<'_>>>(data).map_err(|error| {
-            ModelError::new(ErrorClass::MalformedStream, format!("the provider sent an event that is not JSON ({error})"))
+            ModelError::new(
+                ErrorClass::MalformedStream,
+                format!("the provider sent an event that is not JSON ({error})"),
+            )
         })?;
         let Some(event) = event.0 else { return Ok(false) };
         match event.kind.0.as_deref() {
@@ -110,8 +113,12 @@ impl AnthropicDecoder {
                 self.usage(message.usage.0);
                 self.stop(message.stop_reason);
             }
-            Some("content_block_start") => self.start_block(event.index.0, event.content_block.0.unwrap_or_default(), events)?,
-            Some("content_block_delta") => self.read_delta(event.index.0, event.delta.0.unwrap_or_default(), events)?,
+            Some("content_block_start") => {
+                self.start_block(event.index.0, event.content_block.0.unwrap_or_default(), events)?
+            }
+            Some("content_block_delta") => {
+                self.read_delta(event.index.0, event.delta.0.unwrap_or_default(), events)?
+            }
             Some("message_delta") => {
                 self.usage(event.usage.0);
                 self.stop(event.delta.0.unwrap_or_default().stop_reason);
@@ -136,7 +143,12 @@ impl AnthropicDecoder {
         Ok(false)
     }
 
-    fn start_block(&mut self, index: Option<u64>, block: Block<'_>, events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+    fn start_block(
+        &mut self,
+        index: Option<u64>,
+        block: Block<'_>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
         if block.kind.0.as_deref() == Some("tool_use") {
             self.answer.calls.push(Fragment {
                 index,
@@ -156,7 +168,12 @@ impl AnthropicDecoder {
         Ok(())
     }
 
-    fn read_delta(&mut self, index: Option<u64>, delta: Delta<'_>, events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+    fn read_delta(
+        &mut self,
+        index: Option<u64>,
+        delta: Delta<'_>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
         if let Some(piece) = delta.text.filled() {
             self.answer.text(&piece, events)?;
         }
@@ -266,26 +283,53 @@ mod tests {
 
     #[test]
     fn prompt_tokens_are_a_sum_a_plain_count_or_unknown() {
-        let usage = |json: &str| run(&[&format!(r#"{{"type":"message_start","message":{{"usage":{json}}}}}"#)]).1.answer.usage.counts.input_tokens;
+        let usage = |json: &str| {
+            run(&[&format!(r#"{{"type":"message_start","message":{{"usage":{json}}}}}"#)])
+                .1
+                .answer
+                .usage
+                .counts
+                .input_tokens
+        };
         assert_eq!(usage(r#"{"input_tokens":3,"cache_read_input_tokens":4}"#), Some(7));
         assert_eq!(usage(r#"{"input_tokens":0}"#), Some(0));
         assert_eq!(usage(r#"{"output_tokens":1}"#), None);
-        let later = run(&[START, r#"{"type":"message_delta","delta":{},"usage":{"input_tokens":5,"output_tokens":2}}"#]).1;
+        let later = run(&[
+            START,
+            r#"{"type":"message_delta","delta":{},"usage":{"input_tokens":5,"output_tokens":2}}"#,
+        ])
+        .1;
         assert_eq!(later.answer.usage.counts.input_tokens, Some(22));
     }
 
     #[test]
     fn errors_after_200_fail_the_turn_and_nothing_but_message_stop_makes_it_whole() {
         let table = [
-            (r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#, ErrorClass::Overloaded),
-            (r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}"#, ErrorClass::ContextTooLong),
+            (
+                r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#,
+                ErrorClass::Overloaded,
+            ),
+            (
+                r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long"}}"#,
+                ErrorClass::ContextTooLong,
+            ),
             (r#"{"error":{"message":"gateway"}}"#, ErrorClass::Overloaded),
             ("{\"type\":", ErrorClass::MalformedStream),
         ];
         for (data, class) in table {
-            assert_eq!(AnthropicDecoder::default().read(data, &mut VecDeque::new()).unwrap_err().class, class, "{data}");
+            assert_eq!(
+                AnthropicDecoder::default().read(data, &mut VecDeque::new()).unwrap_err().class,
+                class,
+                "{data}"
+            );
         }
-        let (_, decoder, whole) = run(&[START, r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#, "[DONE]", "null", r#"{"type":"new_kind"}"#]);
+        let (_, decoder, whole) = run(&[
+            START,
+            r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"}}"#,
+            "[DONE]",
+            "null",
+            r#"{"type":"new_kind"}"#,
+        ]);
         assert!(!whole && !decoder.is_whole());
     }
 

@@ -8,7 +8,8 @@ use trestle_contract::json::JsonObject;
 
 use crate::error::{ErrorClass, ModelError};
 use crate::request::{
-    self, DEFAULT_MAX_OUTPUT_TOKENS, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body, is_image, parts_of, plain_id, text_of_file,
+    self, DEFAULT_MAX_OUTPUT_TOKENS, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body,
+    is_image, parts_of, plain_id, text_of_file,
 };
 
 #[derive(Serialize)]
@@ -123,25 +124,23 @@ pub(crate) fn encode(request: &ModelRequest) -> Result<EncodedRequest, ModelErro
             cache_control: None,
         })
         .collect();
-    let is_conversation = request.messages.iter().any(|message| matches!(message, ChatMessage::Assistant { .. }));
+    let is_conversation =
+        request.messages.iter().any(|message| matches!(message, ChatMessage::Assistant { .. }));
     if is_conversation || !tools.is_empty() {
         mark_for_caching(&mut messages, &mut tools);
     }
     let (thinking, max_tokens) = thinking(request);
-    let body = Body {
-        model: &request.model,
-        stream: true,
-        max_tokens,
-        messages,
-        thinking,
-        tools,
-    };
-    let body = serde_json::to_vec(&body).map_err(|error| ModelError::new(ErrorClass::BadRequest, error.to_string()))?;
+    let body = Body { model: &request.model, stream: true, max_tokens, messages, thinking, tools };
+    let body = serde_json::to_vec(&body)
+        .map_err(|error| ModelError::new(ErrorClass::BadRequest, error.to_string()))?;
     let prompt_tokens = request::estimate_prompt_tokens(body.len(), &request.messages);
     Ok(EncodedRequest { body, names, prompt_tokens })
 }
 
-fn encode_message<'a>(message: &'a ChatMessage, names: &'a ToolNames) -> Result<Option<Message<'a>>, ModelError> {
+fn encode_message<'a>(
+    message: &'a ChatMessage,
+    names: &'a ToolNames,
+) -> Result<Option<Message<'a>>, ModelError> {
     let (role, content) = match message {
         ChatMessage::User { content } => {
             let mut blocks = blocks(content)?;
@@ -210,10 +209,12 @@ fn blocks(content: &Content) -> Result<Vec<Block<'_>>, ModelError> {
 fn file_block(file: &FileSource) -> Result<Block<'_>, ModelError> {
     let image = is_image(&file.mime_type);
     let source = match file_body(file)? {
-        FileBody::Base64 { mime_type, data } => match if image { None } else { text_of_file(mime_type, data) } {
-            Some(data) => Source::Text { media_type: "text/plain", data },
-            None => Source::Base64 { media_type: mime_type, data },
-        },
+        FileBody::Base64 { mime_type, data } => {
+            match if image { None } else { text_of_file(mime_type, data) } {
+                Some(data) => Source::Text { media_type: "text/plain", data },
+                None => Source::Base64 { media_type: mime_type, data },
+            }
+        }
         FileBody::Url(url) => Source::Url { url },
     };
     Ok(if image {
@@ -273,7 +274,11 @@ mod tests {
     use super::*;
 
     fn request(messages: Value) -> ModelRequest {
-        ModelRequest { model: "m".to_owned(), messages: serde_json::from_value(messages).unwrap(), ..ModelRequest::default() }
+        ModelRequest {
+            model: "m".to_owned(),
+            messages: serde_json::from_value(messages).unwrap(),
+            ..ModelRequest::default()
+        }
     }
 
     fn encoded(request: &ModelRequest) -> Value {
@@ -296,38 +301,75 @@ mod tests {
     fn each_kind_of_message_has_its_form() {
         let png = json!({"type": "file", "file": {"mimeType": "image/png", "data": "AA=="}});
         let pdf = json!({"type": "file", "file": {"mimeType": "application/pdf", "data": "BB==", "filename": "a.pdf"}});
-        let csv = json!({"type": "file", "file": {"mimeType": "text/csv", "data": "YSxi", "filename": "a.csv"}});
+        let csv =
+            json!({"type": "file", "file": {"mimeType": "text/csv", "data": "YSxi", "filename": "a.csv"}});
         let remote = json!({"type": "file", "file": {"mimeType": "image/png", "url": "https://h/i.png"}});
-        let inline = json!({"type": "file", "file": {"mimeType": "image/png", "url": "data:image/gif;base64,CC=="}});
-        let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}});
+        let inline =
+            json!({"type": "file", "file": {"mimeType": "image/png", "url": "data:image/gif;base64,CC=="}});
+        let image =
+            json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}});
         let user = |content: Value| json!({"role": "user", "content": content});
         let results = |result: Value| json!({"role": "tool_results", "results": [result]});
         let table = [
             ("image", user(json!([png])), user(json!([image]))),
-            ("document", user(json!([pdf])), user(json!([
-                {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "BB=="}, "title": "a.pdf"}
-            ]))),
-            ("text document", user(json!([csv])), user(json!([
-                {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "a.csv"}
-            ]))),
-            ("remote image", user(json!([remote])), user(json!([{"type": "image", "source": {"type": "url", "url": "https://h/i.png"}}]))),
-            ("data URL", user(json!([inline])), user(json!([
-                {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "CC=="}}
-            ]))),
+            (
+                "document",
+                user(json!([pdf])),
+                user(json!([
+                    {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "BB=="}, "title": "a.pdf"}
+                ])),
+            ),
+            (
+                "text document",
+                user(json!([csv])),
+                user(json!([
+                    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b"}, "title": "a.csv"}
+                ])),
+            ),
+            (
+                "remote image",
+                user(json!([remote])),
+                user(json!([{"type": "image", "source": {"type": "url", "url": "https://h/i.png"}}])),
+            ),
+            (
+                "data URL",
+                user(json!([inline])),
+                user(json!([
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "CC=="}}
+                ])),
+            ),
             ("empty text parts", user(json!([{"type": "text", "text": " "}, png])), user(json!([image]))),
             ("nothing at all", user(json!("")), user(json!([{"type": "text", "text": "(no content)"}]))),
-            ("text result", results(json!({"id": "c", "content": "r", "isError": true})), user(json!([
-                {"type": "tool_result", "tool_use_id": "c", "content": "r", "is_error": true}
-            ]))),
-            ("empty result", results(json!({"id": "c", "content": "", "isError": false})), user(json!([
-                {"type": "tool_result", "tool_use_id": "c", "is_error": false}
-            ]))),
-            ("image result", results(json!({"id": "c", "content": [{"type": "text", "text": "t"}, png], "isError": false})), user(json!([
-                {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "t"}, image], "is_error": false}
-            ]))),
-            ("id of another provider", results(json!({"id": "call:1", "content": "r", "isError": false})), user(json!([
-                {"type": "tool_result", "tool_use_id": plain_id("call:1"), "content": "r", "is_error": false}
-            ]))),
+            (
+                "text result",
+                results(json!({"id": "c", "content": "r", "isError": true})),
+                user(json!([
+                    {"type": "tool_result", "tool_use_id": "c", "content": "r", "is_error": true}
+                ])),
+            ),
+            (
+                "empty result",
+                results(json!({"id": "c", "content": "", "isError": false})),
+                user(json!([
+                    {"type": "tool_result", "tool_use_id": "c", "is_error": false}
+                ])),
+            ),
+            (
+                "image result",
+                results(
+                    json!({"id": "c", "content": [{"type": "text", "text": "t"}, png], "isError": false}),
+                ),
+                user(json!([
+                    {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "text", "text": "t"}, image], "is_error": false}
+                ])),
+            ),
+            (
+                "id of another provider",
+                results(json!({"id": "call:1", "content": "r", "isError": false})),
+                user(json!([
+                    {"type": "tool_result", "tool_use_id": plain_id("call:1"), "content": "r", "is_error": false}
+                ])),
+            ),
         ];
         for (name, message, want) in table {
             assert_eq!(encoded(&request(json!([message])))["messages"], json!([want]), "{name}");
@@ -337,12 +379,17 @@ mod tests {
     #[test]
     fn an_assistant_message_is_text_and_calls_and_vanishes_when_it_says_nothing() {
         let conversation = |text: &str, calls: Value| {
-            request(json!([{"role": "user", "content": "q"}, {"role": "assistant", "text": text, "toolCalls": calls}, {"role": "user", "content": "more"}]))
+            request(
+                json!([{"role": "user", "content": "q"}, {"role": "assistant", "text": text, "toolCalls": calls}, {"role": "user", "content": "more"}]),
+            )
         };
         let full = encoded(&conversation("ok", json!([{"id": "c", "name": "f", "input": {"x": 1}}])));
-        assert_eq!(full["messages"][1], json!({"role": "assistant", "content": [
-            {"type": "text", "text": "ok"}, {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}}
-        ]}));
+        assert_eq!(
+            full["messages"][1],
+            json!({"role": "assistant", "content": [
+                {"type": "text", "text": "ok"}, {"type": "tool_use", "id": "c", "name": "f", "input": {"x": 1}}
+            ]})
+        );
         assert_eq!(encoded(&conversation("", json!([])))["messages"].as_array().unwrap().len(), 2);
     }
 
@@ -385,8 +432,13 @@ mod tests {
             let mut request = request(json!([{"role": "user", "content": "q"}]));
             request.reasoning = Some(Reasoning { effort, max_tokens, exclude: None });
             let body = encoded(&request);
-            let want = budget.map_or(Value::Null, |budget: u64| json!({"type": "enabled", "budget_tokens": budget}));
-            assert_eq!((&body["thinking"], &body["max_tokens"]), (&want, &json!(longest)), "{effort:?} {max_tokens:?}");
+            let want =
+                budget.map_or(Value::Null, |budget: u64| json!({"type": "enabled", "budget_tokens": budget}));
+            assert_eq!(
+                (&body["thinking"], &body["max_tokens"]),
+                (&want, &json!(longest)),
+                "{effort:?} {max_tokens:?}"
+            );
         }
     }
 

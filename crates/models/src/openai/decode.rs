@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 
-use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::Deserialize;
+use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::Value;
 use trestle_contract::inference::TokenCounts;
 
@@ -191,7 +191,12 @@ impl OpenAiDecoder {
     }
 
     /// Reads the data of one event; `true` when the stream has said that it is whole.
-    pub(crate) fn read(&mut self, event: &str, data: &str, events: &mut VecDeque<ModelEvent>) -> Result<bool, ModelError> {
+    pub(crate) fn read(
+        &mut self,
+        event: &str,
+        data: &str,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<bool, ModelError> {
         let data = data.trim();
         if data == "[DONE]" {
             self.finished = true;
@@ -201,7 +206,10 @@ impl OpenAiDecoder {
             return Ok(false);
         }
         let chunk = serde_json::from_str::<Object<Chunk<'_>>>(data).map_err(|error| {
-            ModelError::new(ErrorClass::MalformedStream, format!("the provider sent an event that is not JSON ({error})"))
+            ModelError::new(
+                ErrorClass::MalformedStream,
+                format!("the provider sent an event that is not JSON ({error})"),
+            )
         })?;
         let Some(chunk) = chunk.0 else { return Ok(false) };
         if event == "error" {
@@ -220,7 +228,11 @@ impl OpenAiDecoder {
         Ok(false)
     }
 
-    fn read_choice(&mut self, choice: Choice<'_>, events: &mut VecDeque<ModelEvent>) -> Result<(), ModelError> {
+    fn read_choice(
+        &mut self,
+        choice: Choice<'_>,
+        events: &mut VecDeque<ModelEvent>,
+    ) -> Result<(), ModelError> {
         if let Some(error) = choice.error {
             return Err(in_stream_error(&error));
         }
@@ -232,10 +244,14 @@ impl OpenAiDecoder {
         }
         if let Some(reason) = choice.finish_reason.filled() {
             if reason == "error" {
-                return Err(ModelError::new(ErrorClass::Overloaded, "the provider ended the answer with an error"));
+                return Err(ModelError::new(
+                    ErrorClass::Overloaded,
+                    "the provider ended the answer with an error",
+                ));
             }
             self.finished = true;
-            self.answer.stop = Some(if self.refused { StopReason::Refusal } else { StopReason::parse(&reason) });
+            self.answer.stop =
+                Some(if self.refused { StopReason::Refusal } else { StopReason::parse(&reason) });
         }
         Ok(())
     }
@@ -317,12 +333,15 @@ mod tests {
             r#"{"choices":[{"delta":{"content":[{"type":"text","text":"b"}]}}]}"#,
             r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#,
         ]);
-        assert_eq!(events, [
-            ModelEvent::Reasoning("r1".into()),
-            ModelEvent::Reasoning("r2".into()),
-            ModelEvent::Delta("a\n".into()),
-            ModelEvent::Delta("b".into()),
-        ]);
+        assert_eq!(
+            events,
+            [
+                ModelEvent::Reasoning("r1".into()),
+                ModelEvent::Reasoning("r2".into()),
+                ModelEvent::Delta("a\n".into()),
+                ModelEvent::Delta("b".into()),
+            ]
+        );
         assert!(decoder.is_whole());
         assert_eq!(decoder.finish(&ToolNames::default()).unwrap().turn.text, "a\nb");
     }
@@ -332,17 +351,31 @@ mod tests {
         let table = [
             ("null tool calls", r#"{"choices":[{"delta":{"content":"x","tool_calls":null}}]}"#),
             ("null usage", r#"{"choices":[{"delta":{"content":"x"}}],"usage":null}"#),
-            ("odd counts", r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":-1,"completion_tokens":"many"}}"#),
-            ("null finish", r#"{"choices":[{"delta":{"content":"x"},"finish_reason":null,"logprobs":null}]}"#),
-            ("tool entry without function", r#"{"choices":[{"delta":{"content":"x","tool_calls":[{}, null, 3]}}]}"#),
+            (
+                "odd counts",
+                r#"{"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":-1,"completion_tokens":"many"}}"#,
+            ),
+            (
+                "null finish",
+                r#"{"choices":[{"delta":{"content":"x"},"finish_reason":null,"logprobs":null}]}"#,
+            ),
+            (
+                "tool entry without function",
+                r#"{"choices":[{"delta":{"content":"x","tool_calls":[{}, null, 3]}}]}"#,
+            ),
             ("whole message", r#"{"object":"chat.completion","choices":[{"message":{"content":"x"}}]}"#),
             ("null error", r#"{"error":null,"choices":[{"delta":{"content":"x"}}]}"#),
-            ("second choice", r#"{"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{"content":"y"}}]}"#),
+            (
+                "second choice",
+                r#"{"choices":[{"index":0,"delta":{"content":"x"}},{"index":1,"delta":{"content":"y"}}]}"#,
+            ),
         ];
         for (name, chunk) in table {
             assert_eq!(finish(&[chunk]).turn.text, "x", "{name}");
         }
-        for nothing in [r#"{"choices":[{"delta":null}]}"#, r#"{"choices":null}"#, "{}", "null", "[]", "\"text\"", " "] {
+        for nothing in
+            [r#"{"choices":[{"delta":null}]}"#, r#"{"choices":null}"#, "{}", "null", "[]", "\"text\"", " "]
+        {
             assert_eq!(run(&[nothing]).0, [], "{nothing}");
         }
     }
@@ -350,25 +383,58 @@ mod tests {
     #[test]
     fn usage_counts_on_any_chunk_the_last_one_wins_and_cached_parts_are_kept() {
         let table = [
-            ("own chunk", vec![r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#], (Some(5), Some(2), None, None)),
+            (
+                "own chunk",
+                vec![r#"{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}"#],
+                (Some(5), Some(2), None, None),
+            ),
             (
                 "with choices (42)",
-                vec![r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#],
+                vec![
+                    r#"{"choices":[{"delta":{},"finish_reason":"stop"}],"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#,
+                ],
                 (Some(5), Some(2), Some(4), None),
             ),
             (
                 "running totals",
-                vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":1}}"#, r#"{"usage":{"prompt_tokens":5,"completion_tokens":2}}"#],
+                vec![
+                    r#"{"usage":{"prompt_tokens":5,"completion_tokens":1}}"#,
+                    r#"{"usage":{"prompt_tokens":5,"completion_tokens":2}}"#,
+                ],
                 (Some(5), Some(2), None, None),
             ),
-            ("zero is a count", vec![r#"{"usage":{"prompt_tokens":0,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":0}}}"#], (Some(0), Some(0), Some(0), None)),
-            ("null later", vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":2}}"#, r#"{"usage":null}"#], (Some(5), Some(2), None, None)),
-            ("in the choice", vec![r#"{"choices":[{"delta":{},"usage":{"prompt_tokens":5,"completion_tokens":2}}]}"#], (Some(5), Some(2), None, None)),
-            ("vendor member", vec![r#"{"x_groq":{"usage":{"prompt_tokens":5,"completion_tokens":2}}}"#], (Some(5), Some(2), None, None)),
-            ("cache hits", vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_cache_hit_tokens":3}}"#], (Some(5), Some(2), Some(3), None)),
+            (
+                "zero is a count",
+                vec![
+                    r#"{"usage":{"prompt_tokens":0,"completion_tokens":0,"prompt_tokens_details":{"cached_tokens":0}}}"#,
+                ],
+                (Some(0), Some(0), Some(0), None),
+            ),
+            (
+                "null later",
+                vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":2}}"#, r#"{"usage":null}"#],
+                (Some(5), Some(2), None, None),
+            ),
+            (
+                "in the choice",
+                vec![r#"{"choices":[{"delta":{},"usage":{"prompt_tokens":5,"completion_tokens":2}}]}"#],
+                (Some(5), Some(2), None, None),
+            ),
+            (
+                "vendor member",
+                vec![r#"{"x_groq":{"usage":{"prompt_tokens":5,"completion_tokens":2}}}"#],
+                (Some(5), Some(2), None, None),
+            ),
+            (
+                "cache hits",
+                vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_cache_hit_tokens":3}}"#],
+                (Some(5), Some(2), Some(3), None),
+            ),
             (
                 "cache writes",
-                vec![r#"{"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1,"cache_write_tokens":4}}}"#],
+                vec![
+                    r#"{"usage":{"prompt_tokens":5,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":1,"cache_write_tokens":4}}}"#,
+                ],
                 (Some(5), Some(2), Some(1), Some(4)),
             ),
             ("none", vec!["{}"], (None, None, None, None)),
@@ -386,7 +452,8 @@ mod tests {
         let turn = finish(&[call]).turn;
         assert!(turn.wants_tools);
         assert_eq!(turn.tool_calls[0].input["x"], 1);
-        let object = r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}]}}]}"#;
+        let object =
+            r#"{"choices":[{"delta":{"tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}]}}]}"#;
         assert_eq!(finish(&[object]).turn.tool_calls[0].input["x"], 1);
         let legacy = r#"{"choices":[{"delta":{"function_call":{"name":"f","arguments":"{}"}},"finish_reason":"function_call"}]}"#;
         assert_eq!(finish(&[legacy]).turn.tool_calls[0].name, "f");
@@ -408,9 +475,17 @@ mod tests {
             ("", r#"{"error":{"message":"Overloaded","type":"overloaded_error"}}"#, ErrorClass::Overloaded),
             ("", r#"{"error":"boom"}"#, ErrorClass::Overloaded),
             ("error", r#"{"message":"slow down","code":"rate_limit_exceeded"}"#, ErrorClass::RateLimited),
-            ("", r#"{"choices":[{"error":{"code":502,"message":"upstream"},"finish_reason":"error"}]}"#, ErrorClass::Overloaded),
+            (
+                "",
+                r#"{"choices":[{"error":{"code":502,"message":"upstream"},"finish_reason":"error"}]}"#,
+                ErrorClass::Overloaded,
+            ),
             ("", r#"{"choices":[{"finish_reason":"error"}]}"#, ErrorClass::Overloaded),
-            ("", r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#, ErrorClass::ContextTooLong),
+            (
+                "",
+                r#"{"error":{"code":"context_length_exceeded","message":"too long"}}"#,
+                ErrorClass::ContextTooLong,
+            ),
             ("", "<html>", ErrorClass::MalformedStream),
             ("", r#"{"choices":[{"#, ErrorClass::MalformedStream),
         ];

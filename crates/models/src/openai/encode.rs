@@ -7,7 +7,10 @@ use trestle_contract::inference::{ChatMessage, Content, Effort, FileSource, Tool
 use trestle_contract::json::JsonObject;
 
 use crate::error::{ErrorClass, ModelError};
-use crate::request::{self, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body, is_image, parts_of, text_of_file};
+use crate::request::{
+    self, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body, is_image, parts_of,
+    text_of_file,
+};
 
 #[derive(Serialize)]
 struct Body<'a> {
@@ -55,15 +58,9 @@ enum MessageContent<'a> {
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Item<'a> {
-    Text {
-        text: Cow<'a, str>,
-    },
-    ImageUrl {
-        image_url: ImageUrl<'a>,
-    },
-    File {
-        file: FileItem<'a>,
-    },
+    Text { text: Cow<'a, str> },
+    ImageUrl { image_url: ImageUrl<'a> },
+    File { file: FileItem<'a> },
 }
 
 #[derive(Serialize)]
@@ -130,7 +127,8 @@ pub(crate) fn encode(request: &ModelRequest) -> Result<EncodedRequest, ModelErro
         reasoning_effort: request.reasoning.as_ref().and_then(|reasoning| reasoning.effort).map(effort_word),
         tools: tools.collect(),
     };
-    let body = serde_json::to_vec(&body).map_err(|error| ModelError::new(ErrorClass::BadRequest, error.to_string()))?;
+    let body = serde_json::to_vec(&body)
+        .map_err(|error| ModelError::new(ErrorClass::BadRequest, error.to_string()))?;
     let prompt_tokens = request::estimate_prompt_tokens(body.len(), &request.messages);
     Ok(EncodedRequest { body, names, prompt_tokens })
 }
@@ -146,9 +144,15 @@ fn effort_word(effort: Effort) -> &'static str {
     }
 }
 
-fn encode_message<'a>(message: &'a ChatMessage, names: &'a ToolNames, messages: &mut Vec<Message<'a>>) -> Result<(), ModelError> {
+fn encode_message<'a>(
+    message: &'a ChatMessage,
+    names: &'a ToolNames,
+    messages: &mut Vec<Message<'a>>,
+) -> Result<(), ModelError> {
     match message {
-        ChatMessage::User { content: Content::Text(text) } => messages.push(Message::User { content: MessageContent::Text(text) }),
+        ChatMessage::User { content: Content::Text(text) } => {
+            messages.push(Message::User { content: MessageContent::Text(text) })
+        }
         ChatMessage::User { content } => {
             let items = parts_of(content).into_iter().map(item).collect::<Result<_, _>>()?;
             messages.push(Message::User { content: MessageContent::Items(items) });
@@ -174,7 +178,10 @@ fn encode_message<'a>(message: &'a ChatMessage, names: &'a ToolNames, messages: 
 }
 
 /// Tool messages hold text only and must stand together, so the files of all results follow in one user message.
-fn encode_results<'a>(results: &'a [ToolResultMessage], messages: &mut Vec<Message<'a>>) -> Result<(), ModelError> {
+fn encode_results<'a>(
+    results: &'a [ToolResultMessage],
+    messages: &mut Vec<Message<'a>>,
+) -> Result<(), ModelError> {
     let mut files: Vec<Item<'a>> = Vec::new();
     for result in results {
         let mut texts = Vec::new();
@@ -196,7 +203,8 @@ fn encode_results<'a>(results: &'a [ToolResultMessage], messages: &mut Vec<Messa
         }
         messages.push(Message::Tool { tool_call_id: &result.id, content });
         if !own_files.is_empty() {
-            files.push(Item::Text { text: Cow::Owned(format!("Files returned by tool call {}:", result.id)) });
+            files
+                .push(Item::Text { text: Cow::Owned(format!("Files returned by tool call {}:", result.id)) });
             files.append(&mut own_files);
         }
     }
@@ -246,7 +254,11 @@ mod tests {
     use super::*;
 
     fn body(messages: Value) -> Value {
-        encode_with(&ModelRequest { model: "m/x:1".to_owned(), messages: serde_json::from_value(messages).unwrap(), ..ModelRequest::default() })
+        encode_with(&ModelRequest {
+            model: "m/x:1".to_owned(),
+            messages: serde_json::from_value(messages).unwrap(),
+            ..ModelRequest::default()
+        })
     }
 
     fn encode_with(request: &ModelRequest) -> Value {
@@ -266,47 +278,88 @@ mod tests {
         let png = json!({"type": "file", "file": {"mimeType": "image/png", "data": "AA=="}});
         let pdf = json!({"type": "file", "file": {"mimeType": "application/pdf", "data": "BB==", "filename": "a.pdf"}});
         let remote = json!({"type": "file", "file": {"mimeType": "image/png", "url": "https://h/i.png"}});
-        let csv = json!({"type": "file", "file": {"mimeType": "text/csv", "data": "YSxi", "filename": "a.csv"}});
+        let csv =
+            json!({"type": "file", "file": {"mimeType": "text/csv", "data": "YSxi", "filename": "a.csv"}});
         let call = json!({"id": "c1", "name": "f", "input": {"x": 1}});
         let table = [
-            ("parts", json!({"role": "user", "content": [{"type": "text", "text": "see"}, png]}), json!([
-                {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
-            ])),
-            ("pdf", json!({"role": "user", "content": [pdf]}), json!([
-                {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:application/pdf;base64,BB==", "filename": "a.pdf"}}]}
-            ])),
-            ("remote image", json!({"role": "user", "content": [remote]}), json!([
-                {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://h/i.png"}}]}
-            ])),
-            ("text file", json!({"role": "user", "content": [csv]}), json!([
-                {"role": "user", "content": [{"type": "text", "text": "File a.csv:\na,b"}]}
-            ])),
-            ("assistant text", json!({"role": "assistant", "text": "ok", "toolCalls": []}), json!([{"role": "assistant", "content": "ok"}])),
-            ("assistant empty", json!({"role": "assistant", "text": "", "toolCalls": []}), json!([{"role": "assistant", "content": ""}])),
-            ("assistant calls", json!({"role": "assistant", "text": "", "toolCalls": [call]}), json!([
-                {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\":1}"}}]}
-            ])),
-            ("result", json!({"role": "tool_results", "results": [{"id": "c1", "content": "r", "isError": false}]}), json!([
-                {"role": "tool", "tool_call_id": "c1", "content": "r"}
-            ])),
-            ("failed result", json!({"role": "tool_results", "results": [
-                {"id": "c1", "content": "no such file", "isError": true}, {"id": "c2", "content": "error: x", "isError": true}
-            ]}), json!([
-                {"role": "tool", "tool_call_id": "c1", "content": "Error: no such file"}, {"role": "tool", "tool_call_id": "c2", "content": "error: x"}
-            ])),
-            ("files of results follow together", json!({"role": "tool_results", "results": [
-                {"id": "c1", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, png], "isError": false},
-                {"id": "c2", "content": [png], "isError": false},
-                {"id": "c3", "content": "plain", "isError": false}
-            ]}), json!([
-                {"role": "tool", "tool_call_id": "c1", "content": "a\nb"},
-                {"role": "tool", "tool_call_id": "c2", "content": "(the result is the file in the following message)"},
-                {"role": "tool", "tool_call_id": "c3", "content": "plain"},
-                {"role": "user", "content": [
-                    {"type": "text", "text": "Files returned by tool call c1:"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
-                    {"type": "text", "text": "Files returned by tool call c2:"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-                ]}
-            ])),
+            (
+                "parts",
+                json!({"role": "user", "content": [{"type": "text", "text": "see"}, png]}),
+                json!([
+                    {"role": "user", "content": [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}]}
+                ]),
+            ),
+            (
+                "pdf",
+                json!({"role": "user", "content": [pdf]}),
+                json!([
+                    {"role": "user", "content": [{"type": "file", "file": {"file_data": "data:application/pdf;base64,BB==", "filename": "a.pdf"}}]}
+                ]),
+            ),
+            (
+                "remote image",
+                json!({"role": "user", "content": [remote]}),
+                json!([
+                    {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://h/i.png"}}]}
+                ]),
+            ),
+            (
+                "text file",
+                json!({"role": "user", "content": [csv]}),
+                json!([
+                    {"role": "user", "content": [{"type": "text", "text": "File a.csv:\na,b"}]}
+                ]),
+            ),
+            (
+                "assistant text",
+                json!({"role": "assistant", "text": "ok", "toolCalls": []}),
+                json!([{"role": "assistant", "content": "ok"}]),
+            ),
+            (
+                "assistant empty",
+                json!({"role": "assistant", "text": "", "toolCalls": []}),
+                json!([{"role": "assistant", "content": ""}]),
+            ),
+            (
+                "assistant calls",
+                json!({"role": "assistant", "text": "", "toolCalls": [call]}),
+                json!([
+                    {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{\"x\":1}"}}]}
+                ]),
+            ),
+            (
+                "result",
+                json!({"role": "tool_results", "results": [{"id": "c1", "content": "r", "isError": false}]}),
+                json!([
+                    {"role": "tool", "tool_call_id": "c1", "content": "r"}
+                ]),
+            ),
+            (
+                "failed result",
+                json!({"role": "tool_results", "results": [
+                    {"id": "c1", "content": "no such file", "isError": true}, {"id": "c2", "content": "error: x", "isError": true}
+                ]}),
+                json!([
+                    {"role": "tool", "tool_call_id": "c1", "content": "Error: no such file"}, {"role": "tool", "tool_call_id": "c2", "content": "error: x"}
+                ]),
+            ),
+            (
+                "files of results follow together",
+                json!({"role": "tool_results", "results": [
+                    {"id": "c1", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}, png], "isError": false},
+                    {"id": "c2", "content": [png], "isError": false},
+                    {"id": "c3", "content": "plain", "isError": false}
+                ]}),
+                json!([
+                    {"role": "tool", "tool_call_id": "c1", "content": "a\nb"},
+                    {"role": "tool", "tool_call_id": "c2", "content": "(the result is the file in the following message)"},
+                    {"role": "tool", "tool_call_id": "c3", "content": "plain"},
+                    {"role": "user", "content": [
+                        {"type": "text", "text": "Files returned by tool call c1:"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}},
+                        {"type": "text", "text": "Files returned by tool call c2:"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+                    ]}
+                ]),
+            ),
         ];
         for (name, message, want) in table {
             assert_eq!(body(json!([message]))["messages"], want, "{name}");
@@ -329,7 +382,11 @@ mod tests {
     #[test]
     fn tools_are_functions_whose_parameters_are_objects() {
         let request = ModelRequest {
-            tools: vec![ToolSpec { name: "a.b".to_owned(), description: "d".to_owned(), input_schema: serde_json::Map::new() }],
+            tools: vec![ToolSpec {
+                name: "a.b".to_owned(),
+                description: "d".to_owned(),
+                input_schema: serde_json::Map::new(),
+            }],
             ..ModelRequest::default()
         };
         let tools = &encode_with(&request)["tools"];

@@ -37,22 +37,30 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     let path = arguments.script.display();
     let text = std::fs::read_to_string(&arguments.script).map_err(|error| format!("{path}: {error}"))?;
     let script = Script::parse(&text).map_err(|error| format!("{path}: {error}"))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| error.to_string())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| error.to_string())?;
     runtime.block_on(async {
-        let server = ModelServer::listen(script, arguments.listen).await.map_err(|error| format!("cannot listen on {}: {error}", arguments.listen))?;
+        let server = ModelServer::listen(script, arguments.listen)
+            .await
+            .map_err(|error| format!("cannot listen on {}: {error}", arguments.listen))?;
         let url = server.url();
         writeln!(std::io::stdout(), "listening {url}").map_err(|error| error.to_string())?;
         if let Some(file) = &arguments.ready_file {
             // Appears whole: a reader that sees it can use it.
             let partial = file.with_extension("partial");
-            std::fs::write(&partial, &url).and_then(|()| std::fs::rename(&partial, file)).map_err(|error| format!("{}: {error}", file.display()))?;
+            std::fs::write(&partial, &url)
+                .and_then(|()| std::fs::rename(&partial, file))
+                .map_err(|error| format!("{}: {error}", file.display()))?;
         }
         stop_signal().await
     })
 }
 
 async fn stop_signal() -> Result<(), String> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(|error| error.to_string())?;
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .map_err(|error| error.to_string())?;
     tokio::select! {
         _ = terminate.recv() => {}
         interrupt = tokio::signal::ctrl_c() => interrupt.map_err(|error| error.to_string())?,

@@ -41,7 +41,12 @@ impl Drop for Answer {
         let outcome = match self.stage {
             Stage::Closing if self.waiting.is_empty() => Outcome::Complete,
             Stage::Breaking | Stage::Cutting if self.waiting.is_empty() => Outcome::Fault,
-            Stage::Opening | Stage::Speaking | Stage::Closing | Stage::Cutting | Stage::Silent | Stage::Breaking => Outcome::ClientGone,
+            Stage::Opening
+            | Stage::Speaking
+            | Stage::Closing
+            | Stage::Cutting
+            | Stage::Silent
+            | Stage::Breaking => Outcome::ClientGone,
         };
         self.entry.over(outcome);
     }
@@ -75,7 +80,10 @@ impl Answer {
                 Stage::Cutting => {
                     // What was sent before leaves the machine before the connection goes.
                     tokio::time::sleep(Duration::from_millis(5)).await;
-                    return Some(Err(std::io::Error::new(std::io::ErrorKind::ConnectionReset, "cut by the script")));
+                    return Some(Err(std::io::Error::new(
+                        std::io::ErrorKind::ConnectionReset,
+                        "cut by the script",
+                    )));
                 }
                 Stage::Silent => std::future::pending::<()>().await,
             }

@@ -39,11 +39,14 @@ impl AnthropicWriter {
             return;
         }
         // Interleaved calls keep their blocks open until the end.
-        if self.block.is_some_and(|open| open != Block::Call) || (self.block == Some(Block::Call) && !self.wire.interleave) {
+        if self.block.is_some_and(|open| open != Block::Call)
+            || (self.block == Some(Block::Call) && !self.wire.interleave)
+        {
             events.push(Self::event("content_block_stop", json!({"index": self.blocks - 1})));
         }
         self.block = Some(block);
-        events.push(Self::event("content_block_start", json!({"index": self.blocks, "content_block": start})));
+        events
+            .push(Self::event("content_block_start", json!({"index": self.blocks, "content_block": start})));
         self.blocks += 1;
     }
 
@@ -69,7 +72,8 @@ impl WireWriter for AnthropicWriter {
         let mut message = json!({
             "id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": [], "stop_reason": null, "stop_sequence": null,
         });
-        message["usage"] = if self.wire.usage_on == UsageOn::None { json!({}) } else { usage(speech.usage, 1) };
+        message["usage"] =
+            if self.wire.usage_on == UsageOn::None { json!({}) } else { usage(speech.usage, 1) };
         vec![Self::event("message_start", json!({"message": message}))]
     }
 
@@ -77,7 +81,11 @@ impl WireWriter for AnthropicWriter {
         let mut events = Vec::new();
         let (index, delta) = match piece {
             Piece::Reasoning(text) => {
-                self.block(Block::Thinking, &json!({"type": "thinking", "thinking": "", "signature": ""}), &mut events);
+                self.block(
+                    Block::Thinking,
+                    &json!({"type": "thinking", "thinking": "", "signature": ""}),
+                    &mut events,
+                );
                 (self.blocks - 1, json!({"type": "thinking_delta", "thinking": text}))
             }
             Piece::Text(text) => {
@@ -87,7 +95,11 @@ impl WireWriter for AnthropicWriter {
             Piece::Call { number, first, arguments } => {
                 let call = &speech.calls[*number];
                 if *first {
-                    self.block(Block::Call, &json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}), &mut events);
+                    self.block(
+                        Block::Call,
+                        &json!({"type": "tool_use", "id": call.id, "name": call.name, "input": {}}),
+                        &mut events,
+                    );
                     self.call_blocks.push(self.blocks - 1);
                 }
                 (self.call_blocks[*number], json!({"type": "input_json_delta", "partial_json": arguments}))
@@ -100,12 +112,20 @@ impl WireWriter for AnthropicWriter {
     fn close(&mut self, speech: &Speech) -> Vec<Event> {
         let mut events = Vec::new();
         if self.wire.interleave && self.block == Some(Block::Call) {
-            events.extend(self.call_blocks.iter().map(|index| Self::event("content_block_stop", json!({"index": index}))));
+            events.extend(
+                self.call_blocks
+                    .iter()
+                    .map(|index| Self::event("content_block_stop", json!({"index": index}))),
+            );
         } else if self.block.is_some() {
             events.push(Self::event("content_block_stop", json!({"index": self.blocks - 1})));
         }
         let mut end = json!({"delta": {"stop_reason": self.stop_reason(speech), "stop_sequence": null}});
-        end["usage"] = if self.wire.usage_on == UsageOn::None { json!({}) } else { json!({"output_tokens": speech.usage.output}) };
+        end["usage"] = if self.wire.usage_on == UsageOn::None {
+            json!({})
+        } else {
+            json!({"output_tokens": speech.usage.output})
+        };
         events.push(Self::event("message_delta", end));
         events.push(Self::event("message_stop", json!({})));
         events

@@ -41,7 +41,9 @@ impl Conversation {
     }
 
     fn fits(&self, matcher: &Match) -> bool {
-        let holds = |words: &Option<super::script::Words>, text: &str| words.as_ref().is_none_or(|words| words.iter().all(|word| text.contains(word)));
+        let holds = |words: &Option<super::script::Words>, text: &str| {
+            words.as_ref().is_none_or(|words| words.iter().all(|word| text.contains(word)))
+        };
         holds(&matcher.contains, &self.text)
             && holds(&matcher.last_contains, &self.last_text)
             && matcher.lacks.as_ref().is_none_or(|words| words.iter().all(|word| !self.text.contains(word)))
@@ -53,9 +55,15 @@ impl Conversation {
 }
 
 /// Picks the turn that answers and counts it as used.
-pub(super) fn choose(turns: &[ScriptTurn], used: &mut [u64], repeat_turns: bool, conversation: &Conversation) -> Option<usize> {
+pub(super) fn choose(
+    turns: &[ScriptTurn],
+    used: &mut [u64],
+    repeat_turns: bool,
+    conversation: &Conversation,
+) -> Option<usize> {
     let matched = turns.iter().enumerate().find(|(number, turn)| {
-        turn.matcher.as_ref().is_some_and(|matcher| conversation.fits(matcher)) && turn.times.is_none_or(|times| used[*number] < times)
+        turn.matcher.as_ref().is_some_and(|matcher| conversation.fits(matcher))
+            && turn.times.is_none_or(|times| used[*number] < times)
     });
     if let Some((number, _)) = matched {
         used[number] += 1;
@@ -90,12 +98,16 @@ fn tool_name(tool: &Value) -> Option<String> {
 fn last_speaker(protocol: Protocol, messages: &[Value]) -> Speaker {
     let is_tool = |message: &Value| match protocol {
         Protocol::OpenAi => message["role"] == "tool",
-        Protocol::Anthropic => message["content"].as_array().is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result")),
+        Protocol::Anthropic => message["content"]
+            .as_array()
+            .is_some_and(|blocks| blocks.iter().any(|block| block["type"] == "tool_result")),
     };
     match messages {
         [.., last] if is_tool(last) => Speaker::Tool,
         // Files of tool results follow them in a user message of their own on the OpenAI wire.
-        [.., before, last] if protocol == Protocol::OpenAi && is_tool(before) && has_file(last) => Speaker::Tool,
+        [.., before, last] if protocol == Protocol::OpenAi && is_tool(before) && has_file(last) => {
+            Speaker::Tool
+        }
         _ => Speaker::User,
     }
 }
@@ -115,7 +127,8 @@ fn collect_text(value: &Value, text: &mut String) {
         Value::Object(members) => {
             for (name, member) in members {
                 match name.as_str() {
-                    "role" | "type" | "id" | "tool_call_id" | "tool_use_id" | "data" | "url" | "file_data" | "cache_control" | "media_type" => {}
+                    "role" | "type" | "id" | "tool_call_id" | "tool_use_id" | "data" | "url"
+                    | "file_data" | "cache_control" | "media_type" => {}
                     "input" => {
                         text.push_str(&member.to_string());
                         text.push('\n');
@@ -135,7 +148,10 @@ mod tests {
     use super::*;
 
     fn conversation(text: &str) -> Conversation {
-        Conversation::of(Protocol::OpenAi, &json!({"model": "m", "messages": [{"role": "user", "content": text}]}))
+        Conversation::of(
+            Protocol::OpenAi,
+            &json!({"model": "m", "messages": [{"role": "user", "content": text}]}),
+        )
     }
 
     #[test]
@@ -164,7 +180,8 @@ mod tests {
 
     #[test]
     fn the_speaker_is_known_on_both_wires_also_with_files_after_the_results() {
-        let openai = json!([{"role": "tool", "content": "r"}, {"role": "user", "content": [{"type": "image_url"}]}]);
+        let openai =
+            json!([{"role": "tool", "content": "r"}, {"role": "user", "content": [{"type": "image_url"}]}]);
         assert_eq!(last_speaker(Protocol::OpenAi, openai.as_array().unwrap()), Speaker::Tool);
         let anthropic = json!([{"role": "user", "content": [{"type": "tool_result", "content": "r"}]}]);
         assert_eq!(last_speaker(Protocol::Anthropic, anthropic.as_array().unwrap()), Speaker::Tool);

@@ -3,8 +3,8 @@
 //! It refuses what the vendors refuse, and can do to a client whatever a bad network or a careless vendor does. The script's format is
 //! described in `MODEL_SCRIPT.md`.
 
-mod anthropic_wire;
 mod answer;
+mod anthropic_wire;
 mod check;
 mod conversation;
 mod openai_wire;
@@ -35,8 +35,8 @@ use wire::WireWriter;
 
 pub use record::{Outcome, RecordedRequest};
 pub use script::{
-    BodyFault, ErrorFault, Fault, FaultPlace, HttpFault, Match, Newline, Protocol, Repeat, Script, ScriptCall, ScriptTurn, ScriptUsage, Speaker, Stop, ToolId,
-    ToolIndex, UsageOn, Wire, Words,
+    BodyFault, ErrorFault, Fault, FaultPlace, HttpFault, Match, Newline, Protocol, Repeat, Script,
+    ScriptCall, ScriptTurn, ScriptUsage, Speaker, Stop, ToolId, ToolIndex, UsageOn, Wire, Words,
 };
 
 /// How long a test waits for the model to be asked.
@@ -122,7 +122,10 @@ impl ModelServer {
     ///
     /// # Errors
     /// The requests as they are when they do not fit in time.
-    pub async fn wait_for(&self, fit: impl Fn(&[RecordedRequest]) -> bool) -> Result<Vec<RecordedRequest>, Vec<RecordedRequest>> {
+    pub async fn wait_for(
+        &self,
+        fit: impl Fn(&[RecordedRequest]) -> bool,
+    ) -> Result<Vec<RecordedRequest>, Vec<RecordedRequest>> {
         self.record.wait(PATIENCE, fit).await
     }
 }
@@ -134,7 +137,10 @@ struct Served {
 }
 
 async fn models(State(served): State<Arc<Served>>) -> Response {
-    json_response(StatusCode::OK, &json!({"object": "list", "data": [{"id": served.script.model, "object": "model", "owned_by": "script"}]}))
+    json_response(
+        StatusCode::OK,
+        &json!({"object": "list", "data": [{"id": served.script.model, "object": "model", "owned_by": "script"}]}),
+    )
 }
 
 async fn requests(State(served): State<Arc<Served>>) -> Response {
@@ -142,10 +148,18 @@ async fn requests(State(served): State<Arc<Served>>) -> Response {
 }
 
 async fn not_found(uri: Uri) -> Response {
-    json_response(StatusCode::NOT_FOUND, &json!({"error": {"message": format!("Invalid URL (POST {})", uri.path()), "type": "invalid_request_error", "param": null, "code": null}}))
+    json_response(
+        StatusCode::NOT_FOUND,
+        &json!({"error": {"message": format!("Invalid URL (POST {})", uri.path()), "type": "invalid_request_error", "param": null, "code": null}}),
+    )
 }
 
-async fn chat_completions(State(served): State<Arc<Served>>, uri: Uri, headers: HeaderMap, body: Bytes) -> Response {
+async fn chat_completions(
+    State(served): State<Arc<Served>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     served.answer(Protocol::OpenAi, &uri, &headers, &body).await
 }
 
@@ -159,8 +173,12 @@ fn json_response(status: StatusCode, body: &Value) -> Response {
 
 fn failure(protocol: Protocol, status: u16, kind: &str, message: &str) -> Response {
     let body = match protocol {
-        Protocol::OpenAi => json!({"error": {"message": message, "type": kind, "param": null, "code": if kind == "invalid_request_error" { Value::Null } else { json!(kind) }}}),
-        Protocol::Anthropic => json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"}),
+        Protocol::OpenAi => {
+            json!({"error": {"message": message, "type": kind, "param": null, "code": if kind == "invalid_request_error" { Value::Null } else { json!(kind) }}})
+        }
+        Protocol::Anthropic => {
+            json!({"type": "error", "error": {"type": kind, "message": message}, "request_id": "req_scripted"})
+        }
     };
     json_response(StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), &body)
 }
@@ -169,7 +187,10 @@ impl Served {
     async fn answer(&self, protocol: Protocol, uri: &Uri, headers: &HeaderMap, bytes: &Bytes) -> Response {
         let parsed: Result<Value, _> = serde_json::from_slice(bytes);
         let text = |value: &header::HeaderValue| value.to_str().unwrap_or_default().to_owned();
-        let recorded = headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect::<BTreeMap<_, _>>();
+        let recorded = headers
+            .iter()
+            .map(|(name, value)| (name.as_str().to_owned(), text(value)))
+            .collect::<BTreeMap<_, _>>();
         let body = parsed.unwrap_or(Value::Null);
         let entry = self.record.add(uri.to_string(), recorded, body.clone());
         let refuse = |status: u16, kind: &str, message: &str| {
@@ -180,10 +201,15 @@ impl Served {
         if let Some(wrong) = self.check_key(protocol, headers) {
             return refuse(401, wrong.0, wrong.1);
         }
-        if protocol == Protocol::Anthropic && headers.get("anthropic-version").is_none_or(|version| version != "2023-06-01") {
+        if protocol == Protocol::Anthropic
+            && headers.get("anthropic-version").is_none_or(|version| version != "2023-06-01")
+        {
             return refuse(400, "invalid_request_error", "anthropic-version: header is required");
         }
-        if headers.get(header::CONTENT_TYPE).is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json")) {
+        if headers
+            .get(header::CONTENT_TYPE)
+            .is_none_or(|kind| !kind.as_bytes().starts_with(b"application/json"))
+        {
             return refuse(400, "invalid_request_error", "content-type must be application/json");
         }
         let checked = match protocol {
@@ -199,8 +225,20 @@ impl Served {
             conversation::choose(&self.script.turns, &mut used, self.script.repeat_turns, &conversation)
         };
         let Some(position) = chosen else {
-            let end: String = conversation.last_text.chars().rev().take(200).collect::<Vec<_>>().into_iter().rev().collect();
-            return refuse(400, "invalid_request_error", &format!("the script has no turn for this request; its last message ends: {end}"));
+            let end: String = conversation
+                .last_text
+                .chars()
+                .rev()
+                .take(200)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .rev()
+                .collect();
+            return refuse(
+                400,
+                "invalid_request_error",
+                &format!("the script has no turn for this request; its last message ends: {end}"),
+            );
         };
         self.say(position, protocol, &body, &conversation, entry).await
     }
@@ -209,15 +247,29 @@ impl Served {
         let key = self.script.api_key.as_deref()?;
         let sent = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         match protocol {
-            Protocol::OpenAi if sent("authorization").and_then(|value| value.strip_prefix("Bearer ")) != Some(key) => {
-                Some(("invalid_api_key", "Incorrect API key provided. You can find your API key in the script."))
+            Protocol::OpenAi
+                if sent("authorization").and_then(|value| value.strip_prefix("Bearer ")) != Some(key) =>
+            {
+                Some((
+                    "invalid_api_key",
+                    "Incorrect API key provided. You can find your API key in the script.",
+                ))
             }
-            Protocol::Anthropic if sent("x-api-key") != Some(key) => Some(("authentication_error", "invalid x-api-key")),
+            Protocol::Anthropic if sent("x-api-key") != Some(key) => {
+                Some(("authentication_error", "invalid x-api-key"))
+            }
             Protocol::OpenAi | Protocol::Anthropic => None,
         }
     }
 
-    async fn say(&self, position: usize, protocol: Protocol, body: &Value, conversation: &Conversation, entry: Entry) -> Response {
+    async fn say(
+        &self,
+        position: usize,
+        protocol: Protocol,
+        body: &Value,
+        conversation: &Conversation,
+        entry: Entry,
+    ) -> Response {
         let turn = &self.script.turns[position];
         let name = turn.name.clone().unwrap_or_else(|| position.to_string());
         if turn.delay_ms > 0 {
@@ -228,7 +280,12 @@ impl Served {
                 entry.answered(fault.status, Some(name));
                 entry.over(Outcome::Fault);
                 let kind = fault.code.as_deref().unwrap_or_else(|| kind_of(protocol, fault.status));
-                let mut response = failure(protocol, fault.status, kind, fault.message.as_deref().unwrap_or("scripted failure"));
+                let mut response = failure(
+                    protocol,
+                    fault.status,
+                    kind,
+                    fault.message.as_deref().unwrap_or("scripted failure"),
+                );
                 if let Some(value) = fault.retry_after.as_deref().and_then(|text| text.parse().ok()) {
                     response.headers_mut().insert(header::RETRY_AFTER, value);
                 }
@@ -263,12 +320,20 @@ impl Served {
             stage: Stage::Opening,
             waiting: VecDeque::new(),
         };
-        let headers = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
+        let headers =
+            [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8"), (header::CACHE_CONTROL, "no-cache")];
         (headers, Body::from_stream(answer.into_stream())).into_response()
     }
 }
 
-fn writer(protocol: Protocol, conversation: &Conversation, turn: &ScriptTurn, wire: &Wire, body: &Value, number: u64) -> Box<dyn WireWriter> {
+fn writer(
+    protocol: Protocol,
+    conversation: &Conversation,
+    turn: &ScriptTurn,
+    wire: &Wire,
+    body: &Value,
+    number: u64,
+) -> Box<dyn WireWriter> {
     match protocol {
         Protocol::OpenAi => Box::new(openai_wire::OpenAiWriter {
             id: format!("chatcmpl-{number}"),

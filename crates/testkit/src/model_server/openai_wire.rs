@@ -82,7 +82,9 @@ impl WireWriter for OpenAiWriter {
                     ToolIndex::Absent => {}
                 }
                 match (self.wire.tool_id, first) {
-                    (ToolId::First | ToolId::Empty, true) | (ToolId::Every, _) => fragment["id"] = json!(call.id),
+                    (ToolId::First | ToolId::Empty, true) | (ToolId::Every, _) => {
+                        fragment["id"] = json!(call.id)
+                    }
                     (ToolId::Empty, false) => fragment["id"] = json!(""),
                     (ToolId::First, false) | (ToolId::Absent, _) => {}
                 }
@@ -111,7 +113,11 @@ impl WireWriter for OpenAiWriter {
     }
 
     fn error(&self, kind: &str, message: &str) -> Event {
-        Event { name: None, data: json!({"error": {"message": message, "type": kind, "param": null, "code": null}}).to_string() }
+        Event {
+            name: None,
+            data: json!({"error": {"message": message, "type": kind, "param": null, "code": null}})
+                .to_string(),
+        }
     }
 
     fn ping(&self) -> Option<Event> {

@@ -59,7 +59,12 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn add(self: &Arc<Self>, path: String, headers: BTreeMap<String, String>, body: Value) -> Entry {
+    pub(super) fn add(
+        self: &Arc<Self>,
+        path: String,
+        headers: BTreeMap<String, String>,
+        body: Value,
+    ) -> Entry {
         let mut requests = lock(&self.requests);
         let request = Arc::new(Mutex::new(RecordedRequest {
             number: requests.len() as u64 + 1,
@@ -84,7 +89,11 @@ impl Record {
     }
 
     /// Waits until the requests fit; the last ones seen when they do not in time.
-    pub(super) async fn wait(&self, patience: Duration, fit: impl Fn(&[RecordedRequest]) -> bool) -> Result<Vec<RecordedRequest>, Vec<RecordedRequest>> {
+    pub(super) async fn wait(
+        &self,
+        patience: Duration,
+        fit: impl Fn(&[RecordedRequest]) -> bool,
+    ) -> Result<Vec<RecordedRequest>, Vec<RecordedRequest>> {
         let waiting = async {
             loop {
                 let changed = self.changed.notified();

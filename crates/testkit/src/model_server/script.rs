@@ -35,13 +35,7 @@ impl Script {
     /// A script of these turns with every default.
     #[must_use]
     pub fn of(turns: Vec<ScriptTurn>) -> Self {
-        Self {
-            turns,
-            model: default_model(),
-            api_key: None,
-            repeat_turns: true,
-            wire: Wire::default(),
-        }
+        Self { turns, model: default_model(), api_key: None, repeat_turns: true, wire: Wire::default() }
     }
 
     /// A script that answers everything with this text.
@@ -100,28 +94,19 @@ impl ScriptTurn {
     /// A turn that says this text.
     #[must_use]
     pub fn text(text: &str) -> Self {
-        Self {
-            text: Some(text.to_owned()),
-            ..Self::default()
-        }
+        Self { text: Some(text.to_owned()), ..Self::default() }
     }
 
     /// A turn that calls one tool.
     #[must_use]
     pub fn call(name: &str, input: Value) -> Self {
-        Self {
-            tool_calls: vec![ScriptCall::new(name, input)],
-            ..Self::default()
-        }
+        Self { tool_calls: vec![ScriptCall::new(name, input)], ..Self::default() }
     }
 
     /// A turn that fails with this fault.
     #[must_use]
     pub fn fault(fault: Fault) -> Self {
-        Self {
-            fault: Some(fault),
-            ..Self::default()
-        }
+        Self { fault: Some(fault), ..Self::default() }
     }
 
     /// The same turn, answering only what fits.
@@ -259,19 +244,13 @@ impl Match {
     /// Fits when the conversation holds this text.
     #[must_use]
     pub fn containing(text: &str) -> Self {
-        Self {
-            contains: Some(text.into()),
-            ..Self::default()
-        }
+        Self { contains: Some(text.into()), ..Self::default() }
     }
 
     /// Fits when this side spoke last.
     #[must_use]
     pub fn after(last: Speaker) -> Self {
-        Self {
-            last: Some(last),
-            ..Self::default()
-        }
+        Self { last: Some(last), ..Self::default() }
     }
 }
 
@@ -336,22 +315,13 @@ impl Fault {
     /// An `overloaded_error` event after so many deltas.
     #[must_use]
     pub fn error(after_deltas: u64) -> Self {
-        Self::Error(ErrorFault {
-            after_deltas,
-            kind: overloaded(),
-            message: "Overloaded".to_owned(),
-        })
+        Self::Error(ErrorFault { after_deltas, kind: overloaded(), message: "Overloaded".to_owned() })
     }
 
     /// This status.
     #[must_use]
     pub fn http(status: u16) -> Self {
-        Self::Http(HttpFault {
-            status,
-            retry_after: None,
-            message: None,
-            code: None,
-        })
+        Self::Http(HttpFault { status, retry_after: None, message: None, code: None })
     }
 }
 

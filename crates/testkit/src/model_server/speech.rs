@@ -37,7 +37,12 @@ pub(super) struct SpokenCall {
 }
 
 impl Speech {
-    pub(super) fn of(turn: &ScriptTurn, wire: &Wire, conversation: &Conversation, request_number: u64) -> Self {
+    pub(super) fn of(
+        turn: &ScriptTurn,
+        wire: &Wire,
+        conversation: &Conversation,
+        request_number: u64,
+    ) -> Self {
         let calls: Vec<SpokenCall> = turn
             .tool_calls
             .iter()
@@ -45,7 +50,10 @@ impl Speech {
             .map(|(number, call)| SpokenCall {
                 id: call.id.clone().unwrap_or_else(|| format!("call_{request_number}_{number}")),
                 name: call.name.clone(),
-                arguments: call.arguments.clone().unwrap_or_else(|| serde_json::Value::Object(call.input.clone()).to_string()),
+                arguments: call
+                    .arguments
+                    .clone()
+                    .unwrap_or_else(|| serde_json::Value::Object(call.input.clone()).to_string()),
             })
             .collect();
         let mut text = turn.text.clone().unwrap_or_default();
@@ -53,14 +61,19 @@ impl Speech {
             text.push_str(&json.to_string());
         }
         let mut pieces: VecDeque<Piece> = VecDeque::new();
-        pieces.extend(cut(turn.reasoning.as_deref().unwrap_or_default(), turn.chunk).into_iter().map(Piece::Reasoning));
+        pieces.extend(
+            cut(turn.reasoning.as_deref().unwrap_or_default(), turn.chunk).into_iter().map(Piece::Reasoning),
+        );
         pieces.extend(cut(&text, turn.chunk).into_iter().map(Piece::Text));
-        let repeated = turn.repeat.as_ref().map_or(0, |repeat| repeat.text.len() as u64 * repeat.times);
-        let spoken = (text.len() + turn.reasoning.as_ref().map_or(0, String::len) + calls.iter().map(|call| call.arguments.len()).sum::<usize>()) as u64;
+        let repeated =
+            turn.repeat.as_ref().map_or(0, |repeat| (repeat.text.len() as u64).saturating_mul(repeat.times));
+        let spoken = (text.len()
+            + turn.reasoning.as_ref().map_or(0, String::len)
+            + calls.iter().map(|call| call.arguments.len()).sum::<usize>()) as u64;
         Self {
             usage: turn.usage.unwrap_or(ScriptUsage {
                 input: (conversation.text.len() as u64).div_ceil(4),
-                output: (spoken + repeated).div_ceil(4),
+                output: spoken.saturating_add(repeated).div_ceil(4),
                 ..ScriptUsage::default()
             }),
             pieces,
@@ -79,7 +92,11 @@ impl Speech {
             && *left > 0
         {
             *left -= 1;
-            return Some(Piece::Text(if *stamp { format!("@{} {text}", microseconds()) } else { text.clone() }));
+            return Some(Piece::Text(if *stamp {
+                format!("@{} {text}", microseconds())
+            } else {
+                text.clone()
+            }));
         }
         self.after_repeat.pop_front()
     }
@@ -112,7 +129,13 @@ fn fragments(calls: &[SpokenCall], wire: &Wire) -> VecDeque<Piece> {
                 arguments: if whole { call.arguments.clone() } else { String::new() },
             }]);
             if !whole {
-                list.extend(cut(&call.arguments, Some(wire.fragment)).into_iter().map(|arguments| Piece::Call { number, first: false, arguments }));
+                list.extend(
+                    cut(&call.arguments, Some(wire.fragment)).into_iter().map(|arguments| Piece::Call {
+                        number,
+                        first: false,
+                        arguments,
+                    }),
+                );
             }
             list
         })

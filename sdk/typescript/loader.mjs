@@ -212,7 +212,7 @@ function trapExit() {
   process.on("exit", exited);
   process.on("beforeExit", () => {
     // Nothing is left to do, but a program may wait for its cancellation alone.
-    if (client?.watched && getEventListeners(client.signal, "abort").length > 0) client.hold();
+    if (client?.watched && !client.signal.aborted && getEventListeners(client.signal, "abort").length > 0) client.hold();
   });
 }
 

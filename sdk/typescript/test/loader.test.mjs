@@ -251,20 +251,43 @@ test("reports an exit of a program that removed the handlers", async (t) => {
   assert.deepEqual([outcome.reason, outcome.error.code], ["exit", "PROGRAM_ERROR"]);
 });
 
-test("waits for calls in flight and for a watched signal only", async (t) => {
+test("waits for the cancellation that a program listens for", async (t) => {
   const host = await startHost(t);
   const root = program(
     t,
-    `export default (input, { signal }) => new Promise((resolve) => signal.addEventListener("abort", () => resolve(signal.reason.code)))`,
+    `import { phase } from "@trestle/workflow";
+     export default (input, { signal }) => new Promise((resolve) => {
+       signal.addEventListener("abort", () => resolve(signal.reason.code));
+       process.on("beforeExit", () => phase("idle"));
+     })`,
   );
   const loader = startLoader(t);
   loader.assign({ sock: host.path, entry: join(root, "index.mjs"), cwd: root, env: {} });
-  await host.frame((frame) => frame.method === "bootstrap");
-  for (let turns = 0; turns < 200; turns += 1) await new Promise(setImmediate);
+  await host.frame((frame) => frame.method === "phase");
   assert.equal(loader.exit, undefined);
   host.connections[0].send('{"jsonrpc":"2.0","method":"cancel"}');
   await loader.end();
   assert.deepEqual(host.calls("report_return"), [{ value: "CANCELLED" }]);
+});
+
+test("does not wait for a cancellation that has been", async (t) => {
+  const { outcome } = await runProgram(
+    t,
+    `import { sleep } from "@trestle/workflow";
+     export default async (input, context) => {
+       await sleep(1);
+       await new Promise((resolve) => context.signal.addEventListener("abort", resolve));
+     }`,
+    {
+      answers: {
+        sleep: (params, frame, { send }) => {
+          send('{"jsonrpc":"2.0","method":"cancel"}');
+          return {};
+        },
+      },
+    },
+  );
+  assert.deepEqual([outcome.reason, outcome.error.code], ["stuck", "PROGRAM_ERROR"]);
 });
 
 test("ends soon when the host is gone", async (t) => {

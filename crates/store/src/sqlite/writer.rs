@@ -195,14 +195,15 @@ async fn write_all(
             // Ends a transaction that is still open; without one there is nothing to end.
             let _ = sqlx::query("ROLLBACK").execute(&mut tx.conn).await;
         }
-        for queued in batch.drain(..) {
-            queued.operation.answer(commit.clone());
-        }
         if commit.is_ok() {
+            // Before the answers: whoever has its answer has had the news of it too.
             for change in tx.changes.drain(..) {
                 // Without receivers there is nobody to wake.
                 let _ = changes.send(change);
             }
+        }
+        for queued in batch.drain(..) {
+            queued.operation.answer(commit.clone());
         }
     }
     if let Err(error) = sqlx::Connection::close(tx.conn).await {

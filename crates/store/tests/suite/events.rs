@@ -122,13 +122,15 @@ pub(crate) async fn done_comes_at_once_for_ordered_and_later_for_others(factory:
 pub(crate) async fn late_frames_are_taken_for_a_minute(factory: Arc<dyn Factory>) {
     let bench = Bench::new(factory).await;
     let runner = bench.runner("one", &[]).await;
-    let held = bench.running(&runner).await;
+    // Of this one nothing at all arrives before its end.
+    let held = unordered(&bench, &runner).await;
     bench.complete(&held).await.unwrap();
     bench.advance(59_999);
-    bench.send(&held.fence, &[1_000_001]).await.unwrap();
+    assert_eq!(bench.send(&held.fence, &[1_000_001, 1_000_002]).await.unwrap(), 2);
     bench.advance(1);
-    let refusal = bench.send(&held.fence, &[1_000_002]).await.unwrap_err();
+    let refusal = bench.send(&held.fence, &[1_000_003]).await.unwrap_err();
     assert!(matches!(refusal, StoreError::Conflict(Conflict::RunEnded)));
+    assert_eq!(cursors(&bench, &held, 0).await, [1, 2, 1_000_001, 1_000_002, 2_000_001]);
 }
 
 pub(crate) async fn a_status_frame_of_a_process_changes_no_status(factory: Arc<dyn Factory>) {

@@ -126,10 +126,7 @@ pub(crate) async fn lists_filter_by_workflow_and_status(factory: Arc<dyn Factory
             page.runs.into_iter().map(|run| run.id).collect::<Vec<_>>()
         }
     };
-    assert_eq!(
-        ids(RunFilter { workflow: Some(two.id.clone()), ..RunFilter::default() }).await,
-        [second.id.clone()]
-    );
+    assert_eq!(ids(RunFilter { workflow: Some(two.id.clone()), ..RunFilter::default() }).await, [second.id]);
     assert_eq!(
         ids(RunFilter { status: Some(RunStatus::Cancelled), ..RunFilter::default() }).await,
         [first.id]

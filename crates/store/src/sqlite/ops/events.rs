@@ -78,7 +78,9 @@ async fn insert(tx: &mut Tx, run: i64, frame: &EventFrame, in_order: bool) -> St
         .rows_affected())
 }
 
-/// Announces a new status in the block after everything stored.
+/// Announces a new status in the block after everything stored. When frames of the present session
+/// may still be on their way (`in_order` is false), also after the block in which it starts: maybe
+/// nothing of it has arrived yet.
 pub(crate) async fn append_status(
     tx: &mut Tx,
     run: &RunState,
@@ -86,7 +88,11 @@ pub(crate) async fn append_status(
     error: Option<&RunFailure>,
     in_order: bool,
 ) -> StoreResult<u64> {
-    let stamp = trestle_domain::terminal_cursor(last_cursor(&mut tx.conn, run.number).await?);
+    let mut highest = last_cursor(&mut tx.conn, run.number).await?;
+    if !in_order {
+        highest = highest.max(CursorAllocator::resume_after(run.session_base).next().cursor);
+    }
+    let stamp = trestle_domain::terminal_cursor(highest);
     insert_status(tx, run.number, run.id.as_str(), stamp.cursor, stamp.seq, status, error, in_order).await?;
     Ok(stamp.cursor)
 }

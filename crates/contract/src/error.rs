@@ -1,5 +1,6 @@
 //! The one list of error codes, and the HTTP error envelope (`docs/protocol/control.md` §1.3).
 
+use crate::tolerant::objects;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +140,7 @@ pub fn is_error_code(text: &str) -> bool {
 
 /// One failure, as HTTP bodies carry it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct ErrorBody {
     /// The code; one of [`ErrorCode`] when Trestle made it.
     pub code: String,
@@ -178,6 +180,7 @@ impl ErrorBody {
 
 /// The envelope of every HTTP failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct ErrorEnvelope {
     /// The failure.
     pub error: ErrorBody,
@@ -188,3 +191,5 @@ impl From<ErrorBody> for ErrorEnvelope {
         Self { error }
     }
 }
+
+objects!(ErrorBody, ErrorEnvelope);

@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ErrorCode;
 use crate::json::JsonObject;
+use crate::tolerant::objects;
 
 /// `POST inference`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct InferenceRequest {
     /// Model, as the author wrote it; absent for the configured default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +48,7 @@ fn object_or_ignored<'de, D: serde::Deserializer<'de>>(
 /// How much a model should think. When both are given, effort wins over the token budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Reasoning {
     /// Named effort.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,6 +82,7 @@ pub enum Effort {
 /// A tool that a model may ask for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ToolSpec {
     /// Name, unique within the request.
     pub name: String,
@@ -91,6 +95,7 @@ pub struct ToolSpec {
 /// A tool call that a model asked for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ToolCallRequest {
     /// The provider's id, echoed back with the result.
     pub id: String,
@@ -106,6 +111,7 @@ pub struct ToolCallRequest {
 /// A file in a conversation: its bytes or a URL. When both are given, the bytes win.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct FileSource {
     /// MIME type.
     pub mime_type: String,
@@ -123,6 +129,7 @@ pub struct FileSource {
 /// One part of a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[serde(remote = "Self")]
 pub enum ContentPart {
     /// Text.
     Text {
@@ -177,6 +184,7 @@ impl Content {
 /// One message of the neutral conversation. There is no system role: the framing is the first user message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "role", rename_all = "snake_case", rename_all_fields = "camelCase")]
+#[serde(remote = "Self")]
 pub enum ChatMessage {
     /// From the user.
     User {
@@ -200,6 +208,7 @@ pub enum ChatMessage {
 /// The answer to one tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ToolResultMessage {
     /// Id of the call.
     pub id: String,
@@ -212,6 +221,7 @@ pub struct ToolResultMessage {
 /// What one model call cost, in tokens. Cached tokens are a part of the input tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct TokenCounts {
     /// Tokens read, cached ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,6 +247,7 @@ impl TokenCounts {
 /// One finished model call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ChatTurn {
     /// What the model said.
     pub text: String,
@@ -257,6 +268,7 @@ fn literal_true<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<boo
 /// The terminal frame of a stream that succeeded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct InferenceResult {
     /// The authoritative turn.
     pub turn: ChatTurn,
@@ -272,6 +284,7 @@ pub struct InferenceResult {
 
 /// The failure of a stream that had begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct InferenceError {
     /// Error code.
     #[serde(default = "internal_error")]
@@ -344,6 +357,9 @@ impl InferenceFrame {
         let line = line.trim();
         if line.is_empty() {
             return Ok(None);
+        }
+        if line.starts_with('[') {
+            return Err(InferenceFrameError("an array".to_owned()));
         }
         let fault = |error: serde_json::Error| InferenceFrameError(error.to_string());
         let kind: Kind = serde_json::from_str(line).map_err(fault)?;
@@ -468,3 +484,18 @@ fn text_or_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<St
         _ => String::new(),
     })
 }
+
+objects!(
+    InferenceRequest,
+    Reasoning,
+    ToolSpec,
+    ToolCallRequest,
+    FileSource,
+    ContentPart,
+    ChatMessage,
+    ToolResultMessage,
+    TokenCounts,
+    ChatTurn,
+    InferenceResult,
+    InferenceError
+);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::bounds::{BoundedInt, BoundedString, EpochMs, Token};
 use crate::ids::{AssignmentId, EnvironmentId, LeaseId, OrgId, RunId, RunnerId, WorkflowId};
-use crate::tolerant::{nullable, present};
+use crate::tolerant::{nullable, objects, present};
 
 /// The revision of the pool protocol that this crate describes.
 pub const CONTRACT_VERSION: u64 = 1;
@@ -101,6 +101,7 @@ pub enum Arch {
 /// `POST /runner/v1/register`, request. The token in the body is the credential; it names the pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct RegisterRequest {
     /// Single-use registration token.
     pub registration_token: Token,
@@ -132,6 +133,7 @@ fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::E
 /// `POST /runner/v1/register`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct RegisterResponse {
     /// The new runner.
     pub runner_id: RunnerId,
@@ -146,6 +148,7 @@ pub struct RegisterResponse {
 /// Where and how often a runner is expected to poll. Clients build the URL from their own base.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct PollHint {
     /// Absolute URL of the poll endpoint.
     pub url: AbsoluteUrl,
@@ -156,6 +159,7 @@ pub struct PollHint {
 /// What a runner declares on every poll and every claim.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Declaration {
     /// Revision of the protocol that the runner speaks.
     pub contract_version: BoundedInt<1, { crate::bounds::MAX_SAFE_INTEGER }>,
@@ -181,10 +185,7 @@ impl Declaration {
     /// # Errors
     /// The error of `serde_json` for every other body.
     pub fn from_body(body: &[u8]) -> Result<Option<Self>, serde_json::Error> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Empty {}
-        if serde_json::from_slice::<Empty>(body).is_ok() {
+        if serde_json::from_slice::<DeregisterRequest>(body).is_ok() {
             return Ok(None);
         }
         serde_json::from_slice(body).map(Some)
@@ -199,6 +200,7 @@ pub type ClaimRequest = Declaration;
 /// `POST /runner/v1/pool/poll`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct PollResponse {
     /// At most one offer; `null` when nothing matched while the poll was held.
     #[serde(deserialize_with = "nullable")]
@@ -219,6 +221,7 @@ pub enum PollAction {
 /// A run offered to a pool. Carries no credential; several runners may see the same offer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Offer {
     /// What to claim.
     pub assignment_id: AssignmentId,
@@ -245,6 +248,7 @@ pub enum RunsOn {
 /// The object form of [`RunsOn`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SelfHosted {
     /// Always `self-hosted`.
     pub kind: SelfHostedKind,
@@ -267,6 +271,7 @@ pub enum SelfHostedKind {
 /// carries credentials of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ClaimResponse {
     /// The lease now held.
     pub lease_id: LeaseId,
@@ -293,6 +298,7 @@ pub struct ClaimResponse {
 /// How a run process reaches the control plane.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ControlPlane {
     /// Origin to which `/runner/v1/runs/{run_id}/…` is appended.
     pub base_url: AbsoluteUrl,
@@ -305,6 +311,7 @@ pub struct ControlPlane {
 /// A model provider whose key is a secret of the organisation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ByoProvider {
     /// Name that `agent({provider})` uses.
     pub name: BoundedString<1, 120>,
@@ -321,6 +328,7 @@ pub struct ByoProvider {
 /// `POST /runner/v1/pool/heartbeat`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HeartbeatRequest {
     /// The lease to keep.
     pub lease_id: LeaseId,
@@ -345,6 +353,7 @@ pub enum Phase {
 /// `POST /runner/v1/pool/heartbeat`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HeartbeatResponse {
     /// New expiry of the lease.
     pub lease_expires_at: EpochMs,
@@ -367,12 +376,14 @@ pub enum HeartbeatAction {
 /// `POST /runner/v1/pool/deregister`, request: an empty object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct DeregisterRequest {}
 
 /// `POST /runner/v1/pool/release`, request: the run's process is gone, or the runner gives the run back. Answered 204.
 /// An addition of ours; other runners do not know it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct LeaseReleaseRequest {
     /// The lease.
     pub lease_id: LeaseId,
@@ -391,3 +402,20 @@ pub enum LeaseReleaseReason {
     /// On purpose; the attempt does not count.
     Handback,
 }
+
+objects!(
+    RegisterRequest,
+    RegisterResponse,
+    PollHint,
+    Declaration,
+    PollResponse,
+    Offer,
+    SelfHosted,
+    ClaimResponse,
+    ControlPlane,
+    ByoProvider,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    DeregisterRequest,
+    LeaseReleaseRequest
+);

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{OrgId, Slug, UserId};
+use crate::tolerant::objects;
 
 /// Role in an organisation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
@@ -21,6 +22,7 @@ pub enum Role {
 
 /// `GET /v1/me`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct Me {
     /// Who.
     pub user: MeUser,
@@ -30,6 +32,7 @@ pub struct Me {
 
 /// The person or principal behind a credential.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct MeUser {
     /// Identity.
     pub id: UserId,
@@ -43,6 +46,7 @@ pub struct MeUser {
 /// One organisation of a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Membership {
     /// The organisation.
     pub org_id: OrgId,
@@ -57,3 +61,5 @@ pub struct Membership {
     #[serde(default)]
     pub plan: Option<String>,
 }
+
+objects!(Me, MeUser, Membership);

@@ -7,10 +7,12 @@ use crate::bounds::EpochMs;
 use crate::event::RunStatus;
 use crate::ids::{Digest, Slug, VersionId, WorkflowId};
 use crate::json::RawJson;
+use crate::tolerant::objects;
 
 /// An uploaded artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactReference {
     /// SHA-256 of the tarball.
     pub digest: Digest,
@@ -27,6 +29,7 @@ pub struct ArtifactReference {
 
 /// `POST /v1/orgs/{slug}/workflows/artifact-upload-url`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct UploadUrlRequest {
     /// SHA-256 of the tarball.
     pub digest: Digest,
@@ -37,6 +40,7 @@ pub struct UploadUrlRequest {
 /// `POST /v1/orgs/{slug}/workflows/artifact-upload-url`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct UploadUrlResponse {
     /// Where to PUT the bytes, without credentials.
     pub upload_url: String,
@@ -47,6 +51,7 @@ pub struct UploadUrlResponse {
 /// `POST /v1/orgs/{slug}/workflows` and `PATCH /v1/workflows/{id}`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct DeployRequest {
     /// The uploaded artifact. Slug, triggers and policy are read from its descriptor.
     pub artifact: ArtifactReference,
@@ -57,6 +62,7 @@ pub struct DeployRequest {
 
 /// `POST /v1/orgs/{slug}/workflows` and `PATCH /v1/workflows/{id}`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct DeployResponse {
     /// The workflow.
     pub workflow: DeployedWorkflow,
@@ -70,6 +76,7 @@ pub struct DeployResponse {
 /// A workflow after a deploy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct DeployedWorkflow {
     /// The workflow.
     pub id: WorkflowId,
@@ -81,6 +88,7 @@ pub struct DeployedWorkflow {
 
 /// A version after a deploy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct DeployedVersion {
     /// The version.
     pub id: VersionId,
@@ -90,6 +98,7 @@ pub struct DeployedVersion {
 
 /// Something that the author should know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct DeployWarning {
     /// The text.
     pub message: String,
@@ -100,6 +109,7 @@ pub struct DeployWarning {
 
 /// The last run of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct LastRun {
     /// Its status.
     pub status: RunStatus,
@@ -110,6 +120,7 @@ pub struct LastRun {
 /// One row of the list of workflows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct WorkflowRow {
     /// The workflow.
     pub id: WorkflowId,
@@ -136,6 +147,7 @@ pub struct WorkflowRow {
 
 /// `GET /v1/orgs/{slug}/workflows`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct WorkflowList {
     /// All of them, by slug.
     pub workflows: Vec<WorkflowRow>,
@@ -144,6 +156,7 @@ pub struct WorkflowList {
 /// The head of a workflow's details.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct WorkflowHead {
     /// The workflow.
     pub id: WorkflowId,
@@ -158,6 +171,7 @@ pub struct WorkflowHead {
 
 /// One source file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ProgramFile {
     /// Path within the package.
     pub path: String,
@@ -167,6 +181,7 @@ pub struct ProgramFile {
 
 /// The program of a workflow's current version.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ProgramView {
     /// Module to run.
     #[serde(default)]
@@ -179,6 +194,7 @@ pub struct ProgramView {
 /// One row of the list of versions.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct VersionRow {
     /// The version.
     pub id: VersionId,
@@ -191,6 +207,7 @@ pub struct VersionRow {
 
 /// `GET /v1/workflows/{id}`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct WorkflowDetail {
     /// The workflow.
     pub workflow: WorkflowHead,
@@ -207,6 +224,7 @@ pub struct WorkflowDetail {
 /// Whether a workflow is disabled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct WorkflowDisabled {
     /// The workflow.
     pub id: WorkflowId,
@@ -216,7 +234,29 @@ pub struct WorkflowDisabled {
 
 /// `POST /v1/workflows/{id}/disable` and `/enable`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct WorkflowState {
     /// The workflow.
     pub workflow: WorkflowDisabled,
 }
+
+objects!(
+    ArtifactReference,
+    UploadUrlRequest,
+    UploadUrlResponse,
+    DeployRequest,
+    DeployResponse,
+    DeployedWorkflow,
+    DeployedVersion,
+    DeployWarning,
+    LastRun,
+    WorkflowRow,
+    WorkflowList,
+    WorkflowHead,
+    ProgramFile,
+    ProgramView,
+    VersionRow,
+    WorkflowDetail,
+    WorkflowDisabled,
+    WorkflowState
+);

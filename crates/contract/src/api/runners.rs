@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{EpochMs, Token};
 use crate::ids::{PoolId, RunnerId};
 use crate::pool::{Arch, Label, Os};
+use crate::tolerant::objects;
 
 /// `POST /v1/orgs/{slug}/runners`, request: enrols in one step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct EnrolRunnerRequest {
     /// Name of the pool; created when it does not exist.
     pub pool: Label,
@@ -30,6 +32,7 @@ pub struct EnrolRunnerRequest {
 
 /// A runner just enrolled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct EnrolledRunner {
     /// The runner.
     pub id: RunnerId,
@@ -38,6 +41,7 @@ pub struct EnrolledRunner {
 /// `POST /v1/orgs/{slug}/runners`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct EnrolRunnerResponse {
     /// The runner.
     pub runner: EnrolledRunner,
@@ -48,6 +52,7 @@ pub struct EnrolRunnerResponse {
 /// `POST /v1/orgs/{slug}/runner-pools/{pool}/registration-tokens`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RegistrationToken {
     /// Single use.
     pub registration_token: Token,
@@ -72,6 +77,7 @@ pub enum RunnerStatus {
 /// One row of the list of runners.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunnerRow {
     /// The runner.
     pub id: RunnerId,
@@ -102,6 +108,7 @@ pub struct RunnerRow {
 
 /// `GET /v1/orgs/{slug}/runners`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct RunnerList {
     /// By name.
     pub runners: Vec<RunnerRow>,
@@ -109,6 +116,7 @@ pub struct RunnerList {
 
 /// One pool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct PoolRow {
     /// The pool.
     pub id: PoolId,
@@ -118,7 +126,19 @@ pub struct PoolRow {
 
 /// `GET /v1/orgs/{slug}/runner-pools`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct PoolList {
     /// By name.
     pub pools: Vec<PoolRow>,
 }
+
+objects!(
+    EnrolRunnerRequest,
+    EnrolledRunner,
+    EnrolRunnerResponse,
+    RegistrationToken,
+    RunnerRow,
+    RunnerList,
+    PoolRow,
+    PoolList
+);

@@ -7,12 +7,14 @@ use crate::bounds::EpochMs;
 use crate::event::{RunStatus, StoredEvent};
 use crate::ids::{ArtifactId, RunId, WorkflowId};
 use crate::json::RawJson;
+use crate::tolerant::{objects, present};
 
 /// `POST /v1/orgs/{slug}/workflows/{id}/runs`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct TriggerRequest {
     /// The input, byte for byte; `null` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub input: Option<RawJson>,
     /// Name of the environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,6 +24,7 @@ pub struct TriggerRequest {
 /// A run just created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct TriggeredRun {
     /// The run.
     pub id: RunId,
@@ -39,6 +42,7 @@ pub struct TriggeredRun {
 
 /// `POST /v1/orgs/{slug}/workflows/{id}/runs`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct RunTriggered {
     /// The run.
     pub run: TriggeredRun,
@@ -47,6 +51,7 @@ pub struct RunTriggered {
 /// One row of a list of runs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunSummary {
     /// The run.
     pub id: RunId,
@@ -85,6 +90,7 @@ pub struct RunSummary {
 
 /// Why a run failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct RunFailure {
     /// Code.
     pub code: String,
@@ -98,6 +104,7 @@ pub struct RunFailure {
 /// Everything about one run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunDetail {
     /// The run.
     pub id: RunId,
@@ -157,10 +164,10 @@ pub struct RunDetail {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_run_id: Option<RunId>,
     /// Its input, byte for byte.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub input: Option<RawJson>,
     /// Its return value, byte for byte; absent until it completed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub output: Option<RawJson>,
     /// Why it failed.
     pub error: Option<RunFailure>,
@@ -168,6 +175,7 @@ pub struct RunDetail {
 
 /// `GET /v1/runs/{id}`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct RunDetailResponse {
     /// The run.
     pub run: RunDetail,
@@ -176,6 +184,7 @@ pub struct RunDetailResponse {
 /// `GET /v1/orgs/{slug}/runs` and `GET /v1/orgs/{slug}/workflows/{id}/runs`, response; newest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunList {
     /// The rows.
     pub runs: Vec<RunSummary>,
@@ -189,6 +198,7 @@ pub type CancelledRun = TriggeredRun;
 
 /// `GET /v1/runs/{id}/events`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct EventList {
     /// Ascending by cursor.
     pub events: Vec<StoredEvent>,
@@ -199,6 +209,7 @@ pub struct EventList {
 
 /// Data of the `stream_error` message of an event stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct StreamFailure {
     /// What happened, for people.
     pub message: String,
@@ -207,6 +218,7 @@ pub struct StreamFailure {
 /// One open or answered gate.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct GateRow {
     /// The run.
     pub run_id: RunId,
@@ -230,6 +242,7 @@ pub struct GateRow {
 
 /// `GET /v1/runs/{id}/inputs` and `GET /v1/orgs/{slug}/inputs`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct GateList {
     /// The gates.
     pub inputs: Vec<GateRow>,
@@ -237,6 +250,7 @@ pub struct GateList {
 
 /// `POST /v1/runs/{id}/inputs/{key}`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct RespondRequest {
     /// To a text or a choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -252,6 +266,7 @@ pub struct RespondRequest {
 /// One artifact of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactRow {
     /// The artifact.
     pub id: ArtifactId,
@@ -273,6 +288,7 @@ pub struct ArtifactRow {
 
 /// `GET /v1/runs/{id}/artifacts`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ArtifactRowList {
     /// Oldest first.
     pub artifacts: Vec<ArtifactRow>,
@@ -281,9 +297,29 @@ pub struct ArtifactRowList {
 /// Where to read an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactUrl {
     /// Address, without credentials.
     pub signed_url: String,
     /// Until when it works.
     pub expires_at: EpochMs,
 }
+
+objects!(
+    TriggerRequest,
+    TriggeredRun,
+    RunTriggered,
+    RunSummary,
+    RunFailure,
+    RunDetail,
+    RunDetailResponse,
+    RunList,
+    EventList,
+    StreamFailure,
+    GateRow,
+    GateList,
+    RespondRequest,
+    ArtifactRow,
+    ArtifactRowList,
+    ArtifactUrl
+);

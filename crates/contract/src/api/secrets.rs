@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::EpochMs;
 use crate::ids::{EnvironmentId, SecretId, SecretName};
+use crate::tolerant::objects;
 
 /// Whose a secret is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
@@ -35,6 +36,7 @@ pub enum SecretKind {
 /// A secret, without its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct SecretRow {
     /// The secret.
     pub id: SecretId,
@@ -63,6 +65,7 @@ pub struct SecretRow {
 /// `GET /v1/orgs/{slug}/secrets`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct SecretList {
     /// By name.
     pub secrets: Vec<SecretRow>,
@@ -73,6 +76,7 @@ pub struct SecretList {
 
 /// One secret, without its value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct SecretResponse {
     /// The secret.
     pub secret: SecretRow,
@@ -81,6 +85,7 @@ pub struct SecretResponse {
 /// `POST /v1/orgs/{slug}/secrets`, request; 409 when the name is taken.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct CreateSecretRequest {
     /// Its name.
     pub name: SecretName,
@@ -108,6 +113,7 @@ impl std::fmt::Debug for CreateSecretRequest {
 
 /// `POST /v1/secrets/{id}/rotate`, request.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct RotateSecretRequest {
     /// The new value; never shown by `Debug`.
     pub value: String,
@@ -121,6 +127,7 @@ impl std::fmt::Debug for RotateSecretRequest {
 
 /// An environment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct EnvironmentRow {
     /// The environment.
     pub id: EnvironmentId,
@@ -133,6 +140,7 @@ pub struct EnvironmentRow {
 
 /// `GET /v1/orgs/{slug}/environments`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct EnvironmentList {
     /// By name.
     pub environments: Vec<EnvironmentRow>,
@@ -140,6 +148,7 @@ pub struct EnvironmentList {
 
 /// `POST /v1/orgs/{slug}/environments`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct CreateEnvironmentRequest {
     /// Its name.
     pub name: String,
@@ -150,6 +159,7 @@ pub struct CreateEnvironmentRequest {
 
 /// `POST /v1/orgs/{slug}/environments`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct EnvironmentResponse {
     /// The environment.
     pub environment: EnvironmentRow,
@@ -158,6 +168,7 @@ pub struct EnvironmentResponse {
 /// A variable: not secret.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct VariableRow {
     /// The variable.
     pub id: String,
@@ -173,6 +184,7 @@ pub struct VariableRow {
 
 /// `GET /v1/orgs/{slug}/env-variables`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct VariableList {
     /// By name.
     pub variables: Vec<VariableRow>,
@@ -181,6 +193,7 @@ pub struct VariableList {
 /// `POST /v1/orgs/{slug}/env-variables`, request: creates or replaces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct SetVariableRequest {
     /// Its name.
     pub name: String,
@@ -193,7 +206,24 @@ pub struct SetVariableRequest {
 
 /// `POST /v1/orgs/{slug}/env-variables`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct VariableResponse {
     /// The variable.
     pub variable: VariableRow,
 }
+
+objects!(
+    SecretRow,
+    SecretList,
+    SecretResponse,
+    CreateSecretRequest,
+    RotateSecretRequest,
+    EnvironmentRow,
+    EnvironmentList,
+    CreateEnvironmentRequest,
+    EnvironmentResponse,
+    VariableRow,
+    VariableList,
+    SetVariableRequest,
+    VariableResponse
+);

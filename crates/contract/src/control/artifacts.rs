@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{BoundedString, EpochMs};
 use crate::ids::ArtifactId;
 use crate::json::RawObject;
+use crate::tolerant::objects;
 
 /// The largest artifact sent inline, in bytes before encoding.
 pub const MAX_INLINE_ARTIFACT_BYTES: u64 = 4 * 1024 * 1024;
@@ -28,6 +29,7 @@ pub enum ArtifactEncoding {
 /// `POST artifacts`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactWriteRequest {
     /// File name, 1 to 255 UTF-16 code units.
     pub name: BoundedString<1, 255>,
@@ -46,6 +48,7 @@ pub struct ArtifactWriteRequest {
 /// `POST artifacts` and `POST artifacts/commit`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactWriteResponse {
     /// The artifact.
     pub id: ArtifactId,
@@ -62,6 +65,7 @@ pub struct ArtifactWriteResponse {
 /// `POST artifacts/presign`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactPresignRequest {
     /// File name.
     pub name: BoundedString<1, 255>,
@@ -77,6 +81,7 @@ pub struct ArtifactPresignRequest {
 /// `POST artifacts/presign`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactPresignResponse {
     /// Name of the upload, to be committed.
     #[serde(rename = "s3Key")]
@@ -86,12 +91,14 @@ pub struct ArtifactPresignResponse {
     /// Headers to send with them, verbatim.
     pub upload_headers: BTreeMap<String, String>,
     /// Until when.
-    pub expires_at: EpochMs,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<EpochMs>,
 }
 
 /// `POST artifacts/commit`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactCommitRequest {
     /// Name of the upload.
     #[serde(rename = "s3Key")]
@@ -110,6 +117,7 @@ pub struct ArtifactCommitRequest {
 /// One row of a list of artifacts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactSummary {
     /// The artifact.
     pub id: ArtifactId,
@@ -125,6 +133,7 @@ pub struct ArtifactSummary {
 
 /// `GET artifacts`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ArtifactList {
     /// Oldest first.
     pub artifacts: Vec<ArtifactSummary>,
@@ -133,6 +142,7 @@ pub struct ArtifactList {
 /// `POST artifacts/{id}/signed-url`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactSignRequest {
     /// How long the address should work; an hour when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,9 +152,22 @@ pub struct ArtifactSignRequest {
 /// `POST artifacts/{id}/signed-url`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ArtifactSignResponse {
     /// Where to read it without credentials.
     pub signed_url: String,
     /// Until when.
     pub expires_at: EpochMs,
 }
+
+objects!(
+    ArtifactWriteRequest,
+    ArtifactWriteResponse,
+    ArtifactPresignRequest,
+    ArtifactPresignResponse,
+    ArtifactCommitRequest,
+    ArtifactSummary,
+    ArtifactList,
+    ArtifactSignRequest,
+    ArtifactSignResponse
+);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::event::RunStatus;
 use crate::ids::{RunId, ScheduleId, Slug};
 use crate::json::RawJson;
-use crate::tolerant::{absent_or_null, null_default};
+use crate::tolerant::{absent_or_null, null_default, objects};
 
 /// How a child relates to the run that starts it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
@@ -22,6 +22,7 @@ pub enum ChildMode {
 /// `POST children`, request. Answered 201 when the child is new, 200 when it was there already.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ChildRequest {
     /// The workflow to start.
     pub slug: Slug,
@@ -42,6 +43,7 @@ pub struct ChildRequest {
 /// `POST children`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ChildResponse {
     /// The child.
     pub child_run_id: RunId,
@@ -57,6 +59,7 @@ pub struct ChildResponse {
 
 /// `GET children/{id}`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct ChildStatus {
     /// The child.
     pub id: RunId,
@@ -88,6 +91,7 @@ pub enum ScheduleTime {
 /// `POST schedules`, request. Exactly one of `cron`, `rate`, `at`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ScheduleRequest {
     /// The workflow to start.
     pub slug: Slug,
@@ -114,7 +118,10 @@ pub struct ScheduleRequest {
 /// `POST schedules`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ScheduleCreated {
     /// The schedule.
     pub schedule_id: ScheduleId,
 }
+
+objects!(ChildRequest, ChildResponse, ChildStatus, ScheduleRequest, ScheduleCreated);

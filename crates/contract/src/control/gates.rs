@@ -7,10 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::{EpochMs, NonEmptyString, Positive};
 use crate::json::RawJson;
+use crate::tolerant::objects;
 
 /// A question to people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct HumanInputGate {
     /// Key of the gate.
     pub key: NonEmptyString,
@@ -33,6 +35,7 @@ pub struct HumanInputGate {
 /// `POST inputs`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct InputRequest {
     /// Counter of waits of this process.
     pub seq: Positive,
@@ -42,6 +45,7 @@ pub struct InputRequest {
 
 /// `POST inputs`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
+#[serde(remote = "Self")]
 pub struct InputRegistered {
     /// Whether it is new.
     pub registered: bool,
@@ -49,7 +53,10 @@ pub struct InputRegistered {
 
 /// `GET inputs/{seq}`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct GateAnswers {
     /// Answer by key, of those answered.
     pub answers: BTreeMap<String, RawJson>,
 }
+
+objects!(HumanInputGate, InputRequest, InputRegistered, GateAnswers);

@@ -8,6 +8,7 @@ use crate::bounds::Positive;
 use crate::ids::WorkerId;
 use crate::inference::ChatMessage;
 use crate::json::RawJson;
+use crate::tolerant::{objects, present};
 
 /// What a journal entry stands for.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
@@ -39,6 +40,7 @@ pub enum JournalState {
 
 /// `GET journal/{seq}`, response 200; 404 when there is no entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct JournalLookup {
     /// Place in the journal.
     pub seq: Positive,
@@ -49,12 +51,13 @@ pub struct JournalLookup {
     /// How far it is.
     pub state: JournalState,
     /// Its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<RawJson>,
 }
 
 /// `POST journal`, request. Answered 204; an entry that is done stays as it is.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct JournalPut {
     /// Place in the journal.
     pub seq: Positive,
@@ -65,7 +68,7 @@ pub struct JournalPut {
     /// For people.
     pub label: String,
     /// Its result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub result: Option<RawJson>,
 }
 
@@ -84,6 +87,7 @@ pub enum SuspendKind {
 /// Token totals of a parked agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct LeafTotals {
     /// Tokens read.
     pub input_tokens: u64,
@@ -93,6 +97,7 @@ pub struct LeafTotals {
 
 /// A parked agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct LeafCheckpoint {
     /// The conversation.
     pub messages: Vec<ChatMessage>,
@@ -105,6 +110,7 @@ pub struct LeafCheckpoint {
 /// `POST suspend`, request. Answered 204.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct SuspendRequest {
     /// What it waits for.
     pub reason: SuspendKind,
@@ -127,3 +133,5 @@ pub struct SuspendRequest {
     /// Owner of the run lease.
     pub worker_id: WorkerId,
 }
+
+objects!(JournalLookup, JournalPut, LeafTotals, LeafCheckpoint, SuspendRequest);

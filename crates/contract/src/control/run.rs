@@ -8,11 +8,12 @@ use crate::bounds::{EpochMs, Positive};
 use crate::event::{Cursor, RunStatus};
 use crate::ids::{EnvironmentId, OrgId, RunId, VersionId, WorkerId, WorkflowId};
 use crate::json::{RawJson, RawJsonError};
-use crate::tolerant::null_default;
+use crate::tolerant::{null_default, objects};
 
 /// `POST claim`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunClaimRequest {
     /// Who claims: one name per run process.
     pub worker_id: WorkerId,
@@ -26,6 +27,7 @@ pub type RenewRequest = RunClaimRequest;
 /// `POST claim`, response 201.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RunClaimResponse {
     /// The run.
     pub run: Run,
@@ -58,6 +60,7 @@ impl RunClaimResponse {
 
 /// An environment, by id and name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct Environment {
     /// Its id.
     pub id: EnvironmentId,
@@ -68,6 +71,7 @@ pub struct Environment {
 /// `POST renew`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct RenewResponse {
     /// New end of the lease.
     pub lease_until: EpochMs,
@@ -79,6 +83,7 @@ pub struct RenewResponse {
 /// A run, as its process sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Run {
     /// The run.
     pub id: RunId,
@@ -184,6 +189,7 @@ impl Run {
 
 /// The HTTP request behind a webhook run. Credential headers are already taken out, names are lower case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct RunTriggerRequest {
     /// Method.
     pub method: String,
@@ -198,6 +204,7 @@ pub struct RunTriggerRequest {
 /// Who started a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "type", rename_all = "lowercase")]
+#[serde(remote = "Self")]
 pub enum RunActor {
     /// A person.
     User {
@@ -251,6 +258,7 @@ pub enum FinalStatus {
 /// `POST finalize`, request. Answered 204.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct FinalizeRequest {
     /// How it ended.
     pub status: FinalStatus,
@@ -294,6 +302,7 @@ impl FinalizeRequest {
 
 /// Why a run failed. All texts are redacted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct RunError {
     /// Code.
     pub code: String,
@@ -310,6 +319,7 @@ pub struct RunError {
 /// `POST release`, request: the process gives the run back without an end. Answered 204; the run is queued again at once.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ReleaseRequest {
     /// Owner of the run lease.
     pub worker_id: WorkerId,
@@ -319,6 +329,7 @@ pub struct ReleaseRequest {
 
 /// `GET version`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct VersionResponse {
     /// The workflow's manifest, with its schemas, as it was stored.
     pub manifest: RawJson,
@@ -329,6 +340,7 @@ pub struct VersionResponse {
 /// A built program and where to fetch it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct Program {
     /// Module to run, relative to the artifact's root.
     pub entry: String,
@@ -342,6 +354,7 @@ pub struct Program {
 
 /// `GET credit`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
+#[serde(remote = "Self")]
 pub struct CreditResponse {
     /// Whether the run may go on.
     pub funded: bool,
@@ -350,8 +363,26 @@ pub struct CreditResponse {
 /// `GET cancel`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct CancelResponse {
     /// Whether the run is to be cancelled. Absent reads as false.
     #[serde(default)]
     pub cancel_requested: bool,
 }
+
+objects!(
+    RunClaimRequest,
+    RunClaimResponse,
+    Environment,
+    RenewResponse,
+    Run,
+    RunTriggerRequest,
+    RunActor,
+    FinalizeRequest,
+    RunError,
+    ReleaseRequest,
+    VersionResponse,
+    Program,
+    CreditResponse,
+    CancelResponse
+);

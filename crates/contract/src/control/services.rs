@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{BoundedString, EpochMs, Token};
 use crate::ids::SecretName;
 use crate::pool::ByoProvider;
+use crate::tolerant::objects;
 
 /// `POST secrets/resolve`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct SecretResolveRequest {
     /// Name of the secret.
     pub name: SecretName,
@@ -16,6 +18,7 @@ pub struct SecretResolveRequest {
 
 /// `POST secrets/resolve`, response 200.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct SecretResolveResponse {
     /// The value; never shown by `Debug`.
     pub value: String,
@@ -29,6 +32,7 @@ impl std::fmt::Debug for SecretResolveResponse {
 
 /// `POST oidc/token`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct OidcTokenRequest {
     /// Who the token is for.
     pub audience: String,
@@ -37,6 +41,7 @@ pub struct OidcTokenRequest {
 /// `POST oidc/token`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct OidcTokenResponse {
     /// The token.
     pub token: Token,
@@ -47,6 +52,7 @@ pub struct OidcTokenResponse {
 /// `POST mcp/token`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct McpTokenRequest {
     /// The MCP server.
     pub server_url: String,
@@ -58,6 +64,7 @@ pub struct McpTokenRequest {
 /// `POST mcp/token`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct McpTokenResponse {
     /// The token.
     pub access_token: Token,
@@ -78,6 +85,7 @@ pub enum SearchDepth {
 
 /// `POST tools/web_search`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct WebSearchRequest {
     /// What to look for, 1 to 2000 UTF-16 code units.
     pub query: BoundedString<1, 2000>,
@@ -95,6 +103,7 @@ pub struct WebSearchRequest {
 /// `POST tools/web_search`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct WebSearchResponse {
     /// Always `web_search`.
     pub kind: String,
@@ -106,6 +115,7 @@ pub struct WebSearchResponse {
 
 /// Results of a web search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct WebSearchData {
     /// What was looked for.
     pub query: String,
@@ -118,6 +128,7 @@ pub struct WebSearchData {
 
 /// One result of a web search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct WebSearchHit {
     /// Title.
     pub title: String,
@@ -135,6 +146,7 @@ pub struct WebSearchHit {
 
 /// `GET inference/providers`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ProvidersResponse {
     /// Providers that the run process may call itself.
     pub providers: Vec<ByoProvider>,
@@ -142,6 +154,7 @@ pub struct ProvidersResponse {
 
 /// `POST liveview`, request: pictures of the desktop. Answered 204; never stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct LiveviewRequest {
     /// Base64 JPEGs.
     pub frames: Vec<String>,
@@ -149,7 +162,24 @@ pub struct LiveviewRequest {
 
 /// `GET liveview/wanted`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
+#[serde(remote = "Self")]
 pub struct LiveviewWanted {
     /// Whether someone is watching.
     pub wanted: bool,
 }
+
+objects!(
+    SecretResolveRequest,
+    SecretResolveResponse,
+    OidcTokenRequest,
+    OidcTokenResponse,
+    McpTokenRequest,
+    McpTokenResponse,
+    WebSearchRequest,
+    WebSearchResponse,
+    WebSearchData,
+    WebSearchHit,
+    ProvidersResponse,
+    LiveviewRequest,
+    LiveviewWanted
+);

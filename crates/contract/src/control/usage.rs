@@ -4,10 +4,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{NonEmptyString, Positive};
+use crate::tolerant::objects;
 
 /// `POST usage`, request: compute time since the last report. Answered 204.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct UsageRequest {
     /// Seconds of one processor.
     pub runtime_seconds: Positive,
@@ -21,6 +23,7 @@ pub struct UsageRequest {
 /// `POST usage/tokens`, request: tokens of one model call. Answered 204.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct TokenUsageRequest {
     /// Tokens read.
     pub input_tokens: u64,
@@ -41,7 +44,10 @@ pub struct TokenUsageRequest {
 
 /// `POST telemetry`, request: a batch of events. Answered 204.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct TelemetryRequest {
     /// Each element is a JSON document in a string; see [`crate::event::EventFrame::parse_batch_element`].
     pub frames: Vec<String>,
 }
+
+objects!(UsageRequest, TokenUsageRequest, TelemetryRequest);

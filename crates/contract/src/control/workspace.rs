@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::Digest;
+use crate::tolerant::objects;
 
 /// The most digests in one request about packs.
 pub const MAX_PACK_DIGESTS: usize = 256;
@@ -13,6 +14,7 @@ pub const MAX_PACK_DIGESTS: usize = 256;
 /// `POST workspace/reserve`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ReserveRequest {
     /// Size that the workspace will have.
     pub total_bytes: u64,
@@ -31,6 +33,7 @@ pub enum ReserveRefusal {
 /// `POST workspace/reserve`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ReserveResponse {
     /// Whether there is room.
     pub ok: bool,
@@ -51,10 +54,12 @@ fn refusal<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<R
 
 /// `POST workspace/manifest/read`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct ManifestReadRequest {}
 
 /// `POST workspace/manifest/read`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ManifestReadResponse {
     /// The manifest's text; `null` when there is none.
     pub manifest: Option<String>,
@@ -65,6 +70,7 @@ pub struct ManifestReadResponse {
 /// `POST workspace/manifest/write`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct ManifestWriteRequest {
     /// The new text.
     pub manifest: String,
@@ -76,6 +82,7 @@ pub struct ManifestWriteRequest {
 
 /// `POST workspace/manifest/write`, response 200. Every `ok: false` is a conflict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct ManifestWriteResponse {
     /// Whether it was written.
     pub ok: bool,
@@ -89,6 +96,7 @@ pub struct ManifestWriteResponse {
 
 /// `POST workspace/packs/exists`, request; at most [`MAX_PACK_DIGESTS`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct PackDigests {
     /// Digests of the stored bytes.
     pub digests: Vec<Digest>,
@@ -96,6 +104,7 @@ pub struct PackDigests {
 
 /// `POST workspace/packs/exists`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct PackExistsResponse {
     /// Those that are stored.
     #[serde(default)]
@@ -114,6 +123,7 @@ pub enum PackOperation {
 
 /// `POST workspace/packs/presign`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
+#[serde(remote = "Self")]
 pub struct PackPresignRequest {
     /// What for.
     pub op: PackOperation,
@@ -123,6 +133,7 @@ pub struct PackPresignRequest {
 
 /// `POST workspace/packs/presign`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct PackPresignResponse {
     /// Address by digest; one left out was declined.
     #[serde(default)]
@@ -134,6 +145,7 @@ pub type PackDeleteRequest = PackDigests;
 
 /// `POST workspace/hydrate-url`, response 200; the request has no body.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
+#[serde(remote = "Self")]
 pub struct HydrateUrlResponse {
     /// Always `null` here.
     pub url: Option<String>,
@@ -142,6 +154,7 @@ pub struct HydrateUrlResponse {
 /// `POST workspace/persist-url`, request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct PersistUrlRequest {
     /// Size of the tarball.
     pub size_bytes: u64,
@@ -150,6 +163,7 @@ pub struct PersistUrlRequest {
 /// `POST workspace/persist-url`, response 200.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
 pub struct PersistUrlResponse {
     /// Always `null` here.
     pub url: Option<String>,
@@ -160,3 +174,19 @@ pub struct PersistUrlResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+objects!(
+    ReserveRequest,
+    ReserveResponse,
+    ManifestReadRequest,
+    ManifestReadResponse,
+    ManifestWriteRequest,
+    ManifestWriteResponse,
+    PackDigests,
+    PackExistsResponse,
+    PackPresignRequest,
+    PackPresignResponse,
+    HydrateUrlResponse,
+    PersistUrlRequest,
+    PersistUrlResponse
+);

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::decode::{EventDecodeError, Field, Fields};
 use crate::bounds::{Count, EpochMs, NonEmptyString, Positive};
 use crate::json::{RawJson, RawObject};
-use crate::tolerant::present;
+use crate::tolerant::{objects, present};
 
 /// Status of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Hash)]
@@ -198,6 +198,7 @@ pub enum CompactionMethod {
 /// Tokens of a turn. Cached tokens are a part of the input tokens.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct TokenUsage {
     /// Tokens read.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -219,6 +220,7 @@ pub struct TokenUsage {
 /// A failure, as events carry it. Never holds a documentation reference.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct EventError {
     /// Code, for machines; free text.
     pub code: String,
@@ -232,6 +234,7 @@ pub struct EventError {
 /// The observer's copy of a tool's result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ToolReturn {
     /// Kind of the result, such as `file_read` or `shell`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -620,3 +623,5 @@ events! {
         method: required CompactionMethod = "method",
     }
 }
+
+objects!(TokenUsage, EventError, ToolReturn);

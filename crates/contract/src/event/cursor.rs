@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 use super::body::{Channel, Event, channel_of};
 use super::decode::{EventDecodeError, parse_lenient};
 use crate::bounds::MAX_SAFE_INTEGER;
+use crate::tolerant::objects;
 
 /// Cursors of one block.
 pub const STRIDE: u64 = 1_000_000;
@@ -113,7 +114,8 @@ impl JsonSchema for Cursor {
 }
 
 /// An event and its place, as batches, snapshots and streams carry it.
-#[derive(Debug, Clone, PartialEq, Serialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(remote = "Self")]
 pub struct StoredEvent {
     /// Its place.
     pub cursor: Cursor,
@@ -157,6 +159,9 @@ impl EventFrame {
     /// # Errors
     /// [`EventDecodeError`] when it is no such object or the event does not pass the lenient reader.
     pub fn parse_batch_element(text: &str) -> Result<(Self, Event), EventDecodeError> {
+        if text.trim_start().starts_with('[') {
+            return Err(EventDecodeError::Invalid("an array".to_owned()));
+        }
         #[derive(Deserialize)]
         struct Element<'a> {
             cursor: Cursor,
@@ -175,14 +180,4 @@ impl EventFrame {
     }
 }
 
-impl<'de> Deserialize<'de> for StoredEvent {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Row {
-            cursor: Cursor,
-            event: Event,
-        }
-        let row = Row::deserialize(deserializer)?;
-        Ok(Self { cursor: row.cursor, event: row.event })
-    }
-}
+objects!(StoredEvent);

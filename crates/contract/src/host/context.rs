@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{BoundedString, Count, EpochMs, NonEmptyString, Positive};
 use crate::control::{RunActor, RunTriggerRequest};
 use crate::json::{RawJson, RawObject};
-use crate::tolerant::{nullable, present};
+use crate::tolerant::{nullable, objects, present};
 
 /// `bootstrap`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BootstrapResult {
     /// What the trigger brought, byte for byte; `null` when nothing.
     pub input: RawJson,
@@ -26,6 +27,7 @@ pub struct BootstrapResult {
 /// About the run. The set of keys is exactly that of SDK 0.3.12: its client refuses more and fewer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Context {
     /// The run.
     pub run_id: NonEmptyString,
@@ -51,6 +53,7 @@ pub struct Context {
 /// An environment, by id and name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ContextEnvironment {
     /// Its id.
     pub id: NonEmptyString,
@@ -61,6 +64,7 @@ pub struct ContextEnvironment {
 /// Who started a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum Actor {
     /// A person.
     User {
@@ -169,6 +173,7 @@ impl TriggerKind {
 /// How a run arrived.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Trigger {
     /// Transport.
     pub kind: TriggerKind,
@@ -185,6 +190,7 @@ pub struct Trigger {
 /// The HTTP request behind a webhook run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct TriggerRequest {
     /// Method, 1 to 16 UTF-16 code units.
     pub method: BoundedString<1, 16>,
@@ -245,3 +251,5 @@ impl Trigger {
         self
     }
 }
+
+objects!(BootstrapResult, Context, ContextEnvironment, Actor, Trigger, TriggerRequest);

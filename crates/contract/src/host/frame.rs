@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use crate::bounds::{MAX_SAFE_INTEGER, NonEmptyString};
 use crate::error::{ErrorBody, ErrorCode};
 use crate::json::{RawJson, RawObject};
-use crate::tolerant::present;
+use crate::tolerant::{objects, present};
 
 /// Identity of a request: an integer or a text that is not empty. A reply repeats it with the same JSON type.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -80,6 +80,7 @@ impl<'de> Deserialize<'de> for RequestId {
 /// A failure, as the host protocol carries it. The code is a text, never a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HostErrorBody {
     /// Code: one of [`ErrorCode`], or one of the program's own.
     pub code: NonEmptyString,
@@ -235,6 +236,9 @@ impl HostFrame {
         if line.is_empty() {
             return Ok(None);
         }
+        if line.starts_with('[') && serde_json::from_str::<&RawValue>(line).is_ok() {
+            return Err(FrameError::NotAFrame("an array".to_owned()));
+        }
         let wire: Wire<'_> =
             serde_json::from_str(line).map_err(|error| match serde_json::from_str::<&RawValue>(line) {
                 Ok(_) => FrameError::NotAFrame(error.to_string()),
@@ -334,3 +338,5 @@ fn one_line(mut line: String) -> String {
     line.push('\n');
     line
 }
+
+objects!(HostErrorBody);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::options::{AgentOpts, BrowserOpts, DesktopOpts, HumanInputOpts, HumanInputResult};
 use crate::bounds::NonEmptyString;
 use crate::json::{RawJson, RawObject};
-use crate::tolerant::{nullable, present};
+use crate::tolerant::{nullable, objects, present};
 
 macro_rules! methods {
     ($( $(#[doc = $doc:literal])+ $name:ident = $text:literal; )+) => {
@@ -98,11 +98,13 @@ pub const CANCEL: &str = "cancel";
 /// `{}`: parameters of `bootstrap`, `auth.apiToken` and `usage.get`, result of many methods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Empty {}
 
 /// `report_return`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ReportReturnParams {
     /// The return value, byte for byte.
     pub value: RawJson,
@@ -111,6 +113,7 @@ pub struct ReportReturnParams {
 /// `agent`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct AgentParams {
     /// What to do.
     pub prompt: String,
@@ -122,6 +125,7 @@ pub struct AgentParams {
 /// `agent`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct AgentResult {
     /// The final text, or the parsed value when a schema was given.
     pub output: RawJson,
@@ -130,6 +134,7 @@ pub struct AgentResult {
 /// Options of `workflows.call` and `workflows.run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct CallOpts {
     /// The author's key: takes the place of input and order in the child's identity.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -139,6 +144,7 @@ pub struct CallOpts {
 /// `workflows.call` and `workflows.run`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct CallParams {
     /// The workflow.
     pub slug: NonEmptyString,
@@ -152,6 +158,7 @@ pub struct CallParams {
 /// `workflows.call`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct CallResult {
     /// The child's return value.
     pub output: RawJson,
@@ -163,6 +170,7 @@ pub struct CallResult {
 /// `workflows.run`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct WorkflowRunResult {
     /// The child.
     pub run_id: NonEmptyString,
@@ -171,6 +179,7 @@ pub struct WorkflowRunResult {
 /// Options of `workflows.schedule`: exactly one of `cron`, `rate`, `at` (the host checks).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ScheduleOpts {
     /// Cron expression.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -192,6 +201,7 @@ pub struct ScheduleOpts {
 /// `workflows.schedule`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ScheduleParams {
     /// The workflow.
     pub slug: NonEmptyString,
@@ -204,6 +214,7 @@ pub struct ScheduleParams {
 /// `workflows.schedule`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ScheduleResult {
     /// The schedule.
     pub schedule_id: NonEmptyString,
@@ -212,6 +223,7 @@ pub struct ScheduleResult {
 /// How long to sleep.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum SleepArg {
     /// Milliseconds, not negative.
     Milliseconds(#[serde(deserialize_with = "not_negative")] f64),
@@ -240,6 +252,7 @@ fn not_negative<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<f64
 /// `sleep`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SleepParams {
     /// How long.
     pub arg: SleepArg,
@@ -248,6 +261,7 @@ pub struct SleepParams {
 /// `humanInput`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HumanInputParams {
     /// The question.
     pub opts: HumanInputOpts,
@@ -256,6 +270,7 @@ pub struct HumanInputParams {
 /// `humanInput`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HumanInputReply {
     /// The answer.
     pub result: HumanInputResult,
@@ -264,6 +279,7 @@ pub struct HumanInputReply {
 /// `secrets.get`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SecretGetParams {
     /// Name of the secret.
     pub name: NonEmptyString,
@@ -272,6 +288,7 @@ pub struct SecretGetParams {
 /// `secrets.get`, result.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SecretGetResult {
     /// The value; never shown by `Debug`.
     pub value: String,
@@ -286,6 +303,7 @@ impl std::fmt::Debug for SecretGetResult {
 /// Bytes of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "encoding", rename_all = "lowercase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum ArtifactBody {
     /// As text.
     Utf8 {
@@ -302,6 +320,7 @@ pub enum ArtifactBody {
 /// `artifacts.write`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ArtifactWriteParams {
     /// File name.
     pub name: NonEmptyString,
@@ -317,6 +336,7 @@ pub struct ArtifactWriteParams {
 /// A stored artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ArtifactRef {
     /// The artifact.
     pub id: NonEmptyString,
@@ -329,6 +349,7 @@ pub struct ArtifactRef {
 /// `artifacts.write`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ArtifactWriteResult {
     /// The stored artifact.
     #[serde(rename = "ref")]
@@ -338,6 +359,7 @@ pub struct ArtifactWriteResult {
 /// `computer.openBrowser`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct OpenBrowserParams {
     /// Options.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -347,6 +369,7 @@ pub struct OpenBrowserParams {
 /// `computer.openDesktop`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct OpenDesktopParams {
     /// Options.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -356,6 +379,7 @@ pub struct OpenDesktopParams {
 /// `computer.openBrowser` and `computer.openDesktop`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SessionResult {
     /// The session.
     pub session_id: NonEmptyString,
@@ -364,6 +388,7 @@ pub struct SessionResult {
 /// Parameters of methods that need only a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct SessionParams {
     /// The session.
     pub session_id: NonEmptyString,
@@ -372,6 +397,7 @@ pub struct SessionParams {
 /// `computer.browser.navigate`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserNavigateParams {
     /// The session.
     pub session_id: NonEmptyString,
@@ -382,6 +408,7 @@ pub struct BrowserNavigateParams {
 /// `computer.browser.url`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserUrlResult {
     /// The page's address.
     pub url: String,
@@ -390,6 +417,7 @@ pub struct BrowserUrlResult {
 /// `computer.browser.title`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserTitleResult {
     /// The page's title.
     pub title: String,
@@ -398,6 +426,7 @@ pub struct BrowserTitleResult {
 /// `computer.browser.screenshot`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserScreenshotParams {
     /// The session.
     pub session_id: NonEmptyString,
@@ -412,6 +441,7 @@ pub type ScreenshotResult = ArtifactWriteResult;
 /// `computer.browser.console` and `computer.browser.network`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserSinceParams {
     /// The session.
     pub session_id: NonEmptyString,
@@ -439,6 +469,7 @@ pub enum ConsoleLevel {
 /// What a page logged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ConsoleEntry {
     /// Level.
     pub level: ConsoleLevel,
@@ -451,6 +482,7 @@ pub struct ConsoleEntry {
 /// `computer.browser.console`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserConsoleResult {
     /// Oldest first.
     pub entries: Vec<ConsoleEntry>,
@@ -459,6 +491,7 @@ pub struct BrowserConsoleResult {
 /// What a page requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct NetworkEntry {
     /// Method.
     pub method: String,
@@ -474,6 +507,7 @@ pub struct NetworkEntry {
 /// `computer.browser.network`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserNetworkResult {
     /// Oldest first.
     pub entries: Vec<NetworkEntry>,
@@ -482,6 +516,7 @@ pub struct BrowserNetworkResult {
 /// `computer.browser.eval`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserEvalParams {
     /// The session.
     pub session_id: NonEmptyString,
@@ -492,6 +527,7 @@ pub struct BrowserEvalParams {
 /// `computer.browser.eval`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserEvalResult {
     /// Its value.
     pub value: RawJson,
@@ -500,6 +536,7 @@ pub struct BrowserEvalResult {
 /// Options of `shell`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ShellOpts {
     /// Directory, relative to the workspace.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -518,6 +555,7 @@ pub struct ShellOpts {
 /// `shell`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ShellParams {
     /// The command.
     pub cmd: NonEmptyString,
@@ -529,6 +567,7 @@ pub struct ShellParams {
 /// `shell`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ShellResult {
     /// Exit code; 128 + signal when a signal ended it.
     pub exit_code: i64,
@@ -541,6 +580,7 @@ pub struct ShellResult {
 /// `auth.idToken`, parameters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct IdTokenParams {
     /// Who the token is for.
     pub audience: NonEmptyString,
@@ -549,6 +589,7 @@ pub struct IdTokenParams {
 /// `auth.idToken` and `auth.apiToken`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct TokenResult {
     /// The token.
     pub token: crate::bounds::Token,
@@ -557,6 +598,7 @@ pub struct TokenResult {
 /// One dimension of what a run has spent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct UsageDimension {
     /// Spent so far, not negative.
     pub spent: f64,
@@ -578,6 +620,7 @@ impl UsageDimension {
 /// `usage.get`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct UsageSnapshot {
     /// US dollars.
     pub usd: UsageDimension,
@@ -590,6 +633,7 @@ pub struct UsageSnapshot {
 /// Options of `phase`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct PhaseOpts {
     /// Identity of the phase.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -599,6 +643,7 @@ pub struct PhaseOpts {
 /// `phase`, parameters. A notification.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct PhaseParams {
     /// Name of the phase.
     pub name: NonEmptyString,
@@ -610,6 +655,7 @@ pub struct PhaseParams {
 /// `tool_invoke`, parameters. A request of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ToolInvokeParams {
     /// Identity of the `agent` request, as text.
     pub call_id: NonEmptyString,
@@ -622,6 +668,7 @@ pub struct ToolInvokeParams {
 /// `tool_invoke`, result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ToolInvokeResult {
     /// What the tool answered.
     pub output: RawJson,
@@ -630,8 +677,60 @@ pub struct ToolInvokeResult {
 /// `cancel`, parameters. A notification of the host.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct CancelParams {
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub reason: Option<NonEmptyString>,
 }
+
+objects!(
+    Empty,
+    ReportReturnParams,
+    AgentParams,
+    AgentResult,
+    CallOpts,
+    CallParams,
+    CallResult,
+    WorkflowRunResult,
+    ScheduleOpts,
+    ScheduleParams,
+    ScheduleResult,
+    SleepArg,
+    SleepParams,
+    HumanInputParams,
+    HumanInputReply,
+    SecretGetParams,
+    SecretGetResult,
+    ArtifactBody,
+    ArtifactWriteParams,
+    ArtifactRef,
+    ArtifactWriteResult,
+    OpenBrowserParams,
+    OpenDesktopParams,
+    SessionResult,
+    SessionParams,
+    BrowserNavigateParams,
+    BrowserUrlResult,
+    BrowserTitleResult,
+    BrowserScreenshotParams,
+    BrowserSinceParams,
+    ConsoleEntry,
+    BrowserConsoleResult,
+    NetworkEntry,
+    BrowserNetworkResult,
+    BrowserEvalParams,
+    BrowserEvalResult,
+    ShellOpts,
+    ShellParams,
+    ShellResult,
+    IdTokenParams,
+    TokenResult,
+    UsageDimension,
+    UsageSnapshot,
+    PhaseOpts,
+    PhaseParams,
+    ToolInvokeParams,
+    ToolInvokeResult,
+    CancelParams
+);

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 use crate::bounds::{NonEmptyString, Positive};
 use crate::inference::{Effort, Reasoning};
 use crate::json::JsonObject;
-use crate::tolerant::present;
+use crate::tolerant::{objects, present};
 
 /// Options of one `agent` call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct AgentOpts {
     /// Name, for people.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -83,6 +84,7 @@ pub enum ReasoningOption {
 /// Settings of reasoning. When both are given, effort wins over the token budget.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct ReasoningSettings {
     /// Named effort.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -116,6 +118,7 @@ impl From<&ReasoningOption> for Reasoning {
 /// A tool that the program itself answers; only its declaration travels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct InlineTool {
     /// Name.
     pub name: NonEmptyString,
@@ -150,6 +153,7 @@ pub enum BuiltinsPreset {
 /// An MCP server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(tag = "transport", rename_all = "lowercase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum McpServer {
     /// A program.
     Stdio {
@@ -185,6 +189,7 @@ pub enum McpServer {
 /// A file that goes with a prompt: its bytes or a URL, exactly one of them (the host checks).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Attachment {
     /// MIME type.
     pub mime_type: NonEmptyString,
@@ -202,6 +207,7 @@ pub struct Attachment {
 /// Options of a question to people.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct HumanInputOpts {
     /// Key of the gate.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -224,6 +230,7 @@ pub struct HumanInputOpts {
 /// Form of an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "lowercase", rename_all_fields = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum HumanInputSpec {
     /// Free text.
     Text {
@@ -281,7 +288,8 @@ fn at_least_one<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec
 
 /// What happens when nobody answers in time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum OnTimeout {
     /// The run fails.
     Fail(OnTimeoutFail),
@@ -303,6 +311,7 @@ pub enum OnTimeoutFail {
 /// An answer of a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq)]
 #[serde(untagged, deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub enum HumanInputResult {
     /// To a multiselect.
     Values {
@@ -344,6 +353,7 @@ pub enum BrowserGrounding {
 /// Size of a browser window.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct Viewport {
     /// Width in pixels.
     pub width: Positive,
@@ -354,6 +364,7 @@ pub struct Viewport {
 /// Options of a browser session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct BrowserOpts {
     /// First page.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
@@ -379,8 +390,24 @@ pub enum DesktopGrounding {
 /// Options of a desktop session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Eq, Default)]
 #[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
 pub struct DesktopOpts {
     /// How it is described to a model.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub grounding: Option<DesktopGrounding>,
 }
+
+objects!(
+    AgentOpts,
+    ReasoningSettings,
+    InlineTool,
+    McpServer,
+    Attachment,
+    HumanInputOpts,
+    HumanInputSpec,
+    OnTimeout,
+    HumanInputResult,
+    Viewport,
+    BrowserOpts,
+    DesktopOpts
+);

@@ -72,7 +72,7 @@ pub fn build(terminal: &Terminal, directory: &Path) -> Result<Artifact, CliError
 /// # Errors
 /// When the server refuses the artifact or its descriptor.
 pub async fn deploy_artifact(terminal: &Terminal, client: &Client, artifact: &Artifact, allow_unsupported: bool) -> Result<Deployed, CliError> {
-    let step = terminal.step(&format!("uploading {}", artifact.slug));
+    let step = terminal.step(&format!("uploading {}", artifact.descriptor.descriptor.slug));
     let organisation = client.organisation().await?;
     let workflows = format!("/v1/orgs/{}/workflows", segment(&organisation));
     let digest = Digest::new(artifact.digest.as_str()).map_err(|error| CliError::new(ErrorCode::InternalError, error.to_string()))?;
@@ -82,7 +82,7 @@ pub async fn deploy_artifact(terminal: &Terminal, client: &Client, artifact: &Ar
     client.upload(&upload.upload_url, &upload.content_type, artifact.bytes.clone().into()).await?;
     step.update("registering");
     let known: WorkflowList = client.get(&workflows).await?;
-    let known = known.workflows.into_iter().find(|row| row.slug.as_str() == artifact.slug);
+    let known = known.workflows.into_iter().find(|row| row.slug.as_str() == artifact.descriptor.descriptor.slug);
     let reference = ArtifactReference {
         digest,
         size,

@@ -44,14 +44,26 @@ fn wire_name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_else(|| "?".to_owned())
 }
 
-/// `trestle runner token`: mints a registration token and prints the line that uses it.
+/// Mints a registration token of a pool; the pool is made if it is not there.
 ///
 /// # Errors
 /// When the pool's name does not fit or the server refuses.
-pub async fn runner_token(terminal: &Terminal, client: &Client, pool: &str, json: bool) -> Result<u8, CliError> {
+pub async fn mint_registration_token(client: &Client, pool: &str) -> Result<String, CliError> {
+    Ok(mint(client, pool).await?.registration_token.expose().to_owned())
+}
+
+async fn mint(client: &Client, pool: &str) -> Result<RegistrationToken, CliError> {
     let organisation = segment(&client.organisation().await?);
     let path = format!("/v1/orgs/{organisation}/runner-pools/{}/registration-tokens", segment(pool));
-    let token: RegistrationToken = client.post(&path, &serde_json::json!({})).await?;
+    client.post(&path, &serde_json::json!({})).await
+}
+
+/// `trestle runner token`: mints a registration token and prints the line that uses it.
+///
+/// # Errors
+/// As [`mint_registration_token`].
+pub async fn runner_token(terminal: &Terminal, client: &Client, pool: &str, json: bool) -> Result<u8, CliError> {
+    let token = mint(client, pool).await?;
     if json {
         super::print_json(terminal, &token)?;
         return Ok(crate::EXIT_COMPLETED);

@@ -6,7 +6,7 @@ use trestle_contract::error::ErrorCode;
 use trestle_contract::event::{Channel, RunStatus};
 
 use crate::client::segment;
-use crate::commands::{find_workflow, print, print_json, table};
+use crate::commands::{find_workflow, print, table};
 use crate::event_stream::{follow, read_snapshot};
 use crate::renderer::{Renderer, Selection, instant, output_text};
 use crate::{CliError, Client, Terminal};
@@ -205,6 +205,15 @@ pub async fn cancel(terminal: &Terminal, client: &Client, args: &CancelArgs) -> 
     };
     print(terminal, &line)?;
     Ok(crate::EXIT_COMPLETED)
+}
+
+/// The output of a run, byte for byte; `None` while there is none.
+///
+/// # Errors
+/// When the run is unknown or the server cannot be reached.
+pub async fn output_of(client: &Client, run: &str) -> Result<Option<trestle_contract::RawJson>, CliError> {
+    let detail: RunDetailResponse = client.get(&format!("/v1/runs/{}", segment(run))).await?;
+    Ok(detail.run.output)
 }
 
 /// Copies the artifacts of a run into a directory; returns the files.

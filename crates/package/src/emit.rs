@@ -38,7 +38,8 @@ export const meta = {
 "#;
 
 /// Helpers of transformed code, by name.
-const HELPER_TEXTS: [(&str, &str); 4] = [
+const HELPER_TEXTS: [(&str, &str); 5] = [
+    ("decorated", include_str!("helpers/decorated.js")),
     ("decorate", include_str!("helpers/decorate.js")),
     ("decorateMetadata", include_str!("helpers/decorateMetadata.js")),
     ("decorateParam", include_str!("helpers/decorateParam.js")),

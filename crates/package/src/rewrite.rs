@@ -14,8 +14,9 @@ use oxc::ast_visit::{Visit, VisitMut, walk, walk_mut};
 use oxc::semantic::{ReferenceId, Scoping, SymbolId};
 use oxc::span::SPAN;
 
+use crate::decorators;
 use crate::references::{Base, How, literal, load_call, made_requires};
-use crate::script::Format;
+use crate::script::{Format, helper_specifier};
 
 /// Name of the root's `import.meta` in emitted modules.
 const META: &str = "__trestle_meta";
@@ -162,16 +163,27 @@ pub(crate) fn apply<'a>(
     let free = scoping.root_unresolved_references();
     let uses = |name: &str| free.keys().any(|key| key.as_str() == name);
     match format {
-        Format::Esm => esm_header(used_meta, uses("require"), rewrite),
+        Format::Esm => esm_header(used_meta, uses("require"), uses(decorators::HELPER), rewrite),
         Format::CommonJs => {
             let strict = program.directives.iter().any(|directive| directive.directive == "use strict");
-            commonjs_header(strict, uses("__dirname") || uses("__filename"), rewrite)
+            let used_dirname = uses("__dirname") || uses("__filename");
+            commonjs_header(strict, used_dirname, uses(decorators::HELPER), rewrite)
         }
     }
 }
 
-fn esm_header(used_meta: bool, used_require: bool, rewrite: &Rewrite<'_>) -> String {
+fn decorators_helper(how: How, rewrite: &Rewrite<'_>) -> String {
+    let specifier = helper_specifier(decorators::HELPER_NAME);
+    let replacement = (rewrite.replace)(&specifier, how, Base::Module);
+    format!("{:?}", replacement.map_or(specifier, |replacement| replacement.specifier))
+}
+
+fn esm_header(used_meta: bool, used_require: bool, decorated: bool, rewrite: &Rewrite<'_>) -> String {
     let mut header = String::new();
+    if decorated {
+        let helper = decorators_helper(How::Import, rewrite);
+        header.push_str(&format!("import {} from {helper};", decorators::HELPER));
+    }
     if used_meta {
         header.push_str(&format!("import {{ meta as {META} }} from {:?};", rewrite.root_module));
     }
@@ -185,16 +197,24 @@ fn esm_header(used_meta: bool, used_require: bool, rewrite: &Rewrite<'_>) -> Str
     header
 }
 
-fn commonjs_header(strict: bool, used_dirname: bool, rewrite: &Rewrite<'_>) -> String {
-    if !used_dirname {
-        return String::new();
+fn commonjs_header(strict: bool, used_dirname: bool, decorated: bool, rewrite: &Rewrite<'_>) -> String {
+    let mut header = String::new();
+    if decorated {
+        let helper = decorators_helper(How::Require, rewrite);
+        header.push_str(&format!("const {} = require({helper});", decorators::HELPER));
     }
-    format!(
-        "{}__dirname = require(\"node:path\").resolve(__dirname, {:?});\
-         __filename = require(\"node:path\").join(__dirname, \"index.mjs\");\n",
-        if strict { "\"use strict\";" } else { "" },
-        rewrite.to_root,
-    )
+    if used_dirname {
+        header.push_str(&format!(
+            "__dirname = require(\"node:path\").resolve(__dirname, {:?});\
+             __filename = require(\"node:path\").join(__dirname, \"index.mjs\");",
+            rewrite.to_root,
+        ));
+    }
+    match (header.is_empty(), strict) {
+        (true, _) => header,
+        (false, true) => format!("\"use strict\";{header}\n"),
+        (false, false) => header + "\n",
+    }
 }
 
 /// Removes imports and re-exports of names that the other module does not have, where nothing reads the value: what
@@ -291,7 +311,7 @@ impl<'a> Rewriter<'a, '_> {
                     return false;
                 };
                 let text = self.allocator.alloc_str(&replacement.specifier);
-                *other = Expression::new_string_literal(SPAN, &*text, None, &self.builder);
+                *other = Expression::new_string_literal(SPAN, text, None, &self.builder);
                 replacement.drop_attributes
             }
         }

@@ -1,6 +1,5 @@
 //! One local module: TypeScript and JSX become JavaScript, references are found, and later rewritten.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -15,13 +14,19 @@ use oxc::syntax::module_record::ModuleRecord;
 use oxc::transformer::{EnvOptions, JsxRuntime, Module, TransformOptions, Transformer};
 use oxc_resolver::CompilerOptions;
 
-use crate::references::{References, collect};
+use crate::decorators;
+use crate::references::{Base, How, Reference, References, collect};
 use crate::rewrite::{self, Rewrite};
 
 /// Where transformed code finds its helpers, before the specifier is rewritten.
 pub(crate) const HELPER_MODULE: &str = "trestle:helpers";
 /// The oldest Node that programs run on.
 const TARGET: &str = "node20";
+
+/// The specifier of a helper.
+pub(crate) fn helper_specifier(name: &str) -> String {
+    format!("{HELPER_MODULE}/helpers/{name}")
+}
 
 /// How a module is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,7 +94,16 @@ impl Script<'_> {
         let default_export = default_export(&parsed.program, &parsed.record, format);
         self.transform(&allocator, &mut parsed.program, format)?;
         let scoping = SemanticBuilder::new().build(&parsed.program).semantic.into_scoping();
-        let references = collect(&parsed.program, &scoping);
+        let mut references = collect(&parsed.program, &scoping);
+        if scoping.root_unresolved_references().keys().any(|name| name.as_str() == decorators::HELPER) {
+            references.list.push(Reference {
+                specifier: helper_specifier(decorators::HELPER_NAME),
+                how: if format == Format::CommonJs { How::Require } else { How::Import },
+                base: Base::Module,
+                offset: 0,
+                optional: false,
+            });
+        }
         let (exports, stars) = rewrite::exports(&parsed.program);
         let prepared = (source != self.text).then(|| source.to_owned());
         Ok(Analysis { format, references, exports, stars, default_export, prepared })
@@ -171,11 +185,7 @@ impl Script<'_> {
     /// The text to parse: the author's, with standard decorators written out.
     fn prepared<'a>(&self, allocator: &'a Allocator) -> Result<&'a str, Vec<TextError>> {
         let legacy = self.settings.and_then(|settings| settings.experimental_decorators).unwrap_or(false);
-        let text: Cow<'_, str> = if legacy || !self.text.contains('@') {
-            Cow::Borrowed(self.text)
-        } else {
-            crate::decorators::write_out(self.text, self.source_type())?
-        };
+        let text = decorators::write_out(self.text, self.source_type(), legacy)?;
         Ok(allocator.alloc_str(&text))
     }
 

@@ -323,3 +323,148 @@ fn fields_without_initialiser_follow_the_configured_semantics() {
     let package = package.file("tsconfig.json", r#"{ "compilerOptions": { "useDefineForClassFields": false } }"#);
     assert_eq!(package.run("null"), json!("set"));
 }
+
+#[test]
+fn standard_decorators_run_in_the_order_of_the_language() {
+    let package = Package::new().file(
+        "src/index.ts",
+        r#"
+const log: string[] = [];
+const see = (name: string) => { log.push(`eval ${name}`); return (value: any, context: any): any => {
+  log.push(`call ${name} ${context.kind} ${String(context.name)} ${context.static} ${context.private} ${typeof value}`);
+}; };
+@see("class 1")
+@see("class 2")
+export class Base<T> {
+  @see("static field") static count: number = (log.push("init static"), 1);
+  @see("field")
+  @see("field too")
+  title = "t";
+  @see("computed") [`m${1}`]() { return 1; }
+  @see("getter") get size() { return 2; }
+  @see("setter") set size(_value) {}
+  @see("static method") static make() { return new Base(); }
+  @see("private") #hidden: number;
+  value?: T;
+}
+export default () => log;
+"#,
+    );
+    assert_eq!(
+        package.run("null"),
+        json!([
+            "eval class 1", "eval class 2", "eval static field", "eval field", "eval field too", "eval computed",
+            "eval getter", "eval setter", "eval static method", "eval private",
+            "call static method method make true false function",
+            "call computed method m1 false false function",
+            "call getter getter size false false function",
+            "call setter setter size false false function",
+            "call static field field count true false undefined",
+            "call field too field title false false undefined",
+            "call field field title false false undefined",
+            "call private field #hidden false true undefined",
+            "call class 2 class Base undefined undefined function",
+            "call class 1 class Base undefined undefined function",
+            "init static",
+        ])
+    );
+}
+
+#[test]
+fn standard_decorators_change_what_they_decorate() {
+    let package = Package::new().file(
+        "src/index.ts",
+        r#"
+const log: string[] = [];
+const twice = (method: (...args: any[]) => number, context: ClassMethodDecoratorContext) =>
+  function (this: unknown, ...args: any[]) { return method.apply(this, args) * 2; };
+const bound = (_method: unknown, context: any) => {
+  context.addInitializer(function (this: any) { this[context.name] = this[context.name].bind(this); });
+};
+const plus = (by: number) => (_: undefined, context: any) => {
+  context.addInitializer(function (this: any) { log.push(`${String(context.name)}=${context.access.get(this)}`); });
+  return (value: number) => (value ?? 0) + by;
+};
+const clamp = (target: any, _context: any) => ({
+  get(this: any) { return target.get.call(this); },
+  set(this: any, value: number) { target.set.call(this, Math.min(value, 10)); },
+  init: (value: number) => value + 1,
+});
+const registry = new Map<string, unknown>();
+const register = (name: string) => (value: any, context: ClassDecoratorContext) => {
+  registry.set(name, value);
+  context.addInitializer(function (this: any) { log.push(`ready ${this.name}`); });
+  return class extends value { extra = "extra"; };
+};
+
+@register("counter")
+class Counter {
+  @plus(5) @plus(1) start = 10;
+  @plus(2) #secret!: number;
+  @plus(3) empty!: number;
+  @clamp accessor level = 1;
+  accessor plain: string = "plain";
+  @plus(1) static total = 1;
+  static instance = new Counter();
+  @twice double(n: number) { return n; }
+  @bound whoami() { return this.start; }
+  get secret() { return this.#secret; }
+  self() { return Counter; }
+}
+
+@((_value, context) => { log.push(`anonymous ${context.name}`); })
+class Outer { inner = @register("inner") class { deep = 1; }; }
+
+export default () => {
+  const counter: any = new Counter();
+  counter.level = 99;
+  const { whoami } = counter;
+  return {
+    start: counter.start, secret: counter.secret, empty: counter.empty, level: counter.level, plain: counter.plain,
+    keys: Object.keys(counter), double: counter.double(4), whoami: whoami(), extra: counter.extra,
+    total: Counter.total, single: (Counter.instance as any).double(1), self: counter.self() === Counter,
+    registered: registry.get("counter") !== Counter, statics: Object.getOwnPropertySymbols(registry.get("counter")!).length,
+    deep: new (new Outer().inner as any)().deep, log,
+  };
+};
+"#,
+    );
+    let instance = ["start=16", "start=16", "#secret=2", "empty=3"];
+    let mut log = vec!["total=2"];
+    log.extend(instance);
+    log.extend(["ready ", "anonymous Outer"]);
+    log.extend(instance);
+    log.push("ready ");
+    assert_eq!(
+        package.run("null"),
+        json!({
+            "start": 16, "secret": 2, "empty": 3, "level": 10, "plain": "plain",
+            "keys": ["whoami", "start", "empty", "extra"], "double": 8, "whoami": 16, "extra": "extra",
+            "total": 2, "single": 2, "self": true, "registered": true, "statics": 0, "deep": 1, "log": log,
+        })
+    );
+}
+
+#[test]
+fn exported_decorated_classes_keep_their_exports_and_lines() {
+    let package = Package::new()
+        .file("src/index.ts", "import Plain, { Named, later } from './classes';\nexport default () => [Plain.name, new Plain().go(), Named.name, later.name, new Named().fail()];\n")
+        .file(
+            "src/classes.ts",
+            "const note = (value: any, _context: any) => value;\n\n@note export class Named {\n  @note\n  fail(): never {\n    throw new Error('line six');\n  }\n}\n\nexport default @note class {\n  @note async go() { return 1; }\n}\nexport const later = @note class Later {};\n",
+        );
+    let output = Unpacked::new(&package.build()).node(&["--enable-source-maps"], "null");
+    assert!(output.stderr.contains(".bw-src/src/classes.ts:6:"), "{}", output.stderr);
+    let package = package.file("src/index.ts", "import Plain, { Named, later } from './classes';\nexport default async () => [Plain.name, await new Plain().go(), Named.name, later.name];\n");
+    assert_eq!(package.run("null"), json!(["default", 1, "Named", "Later"]));
+}
+
+#[test]
+fn a_decorator_that_cannot_be_written_out_is_refused_with_its_line() {
+    let package = Package::new()
+        .file("src/index.ts", "const note = (value: any) => value;\nclass A {\n  @note #secret() {}\n}\nexport default () => new A();\n");
+    let report = package.check();
+    let errors: Vec<String> = report.errors.iter().map(ToString::to_string).collect();
+    assert_eq!(errors, ["src/index.ts:3:3: decorators of private methods are not supported"]);
+    assert!(report.errors[0].hint.as_ref().unwrap().contains("experimentalDecorators"));
+}

@@ -198,13 +198,16 @@ pub type CancelledRun = TriggeredRun;
 
 /// `GET /v1/runs/{id}/events`, response.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(remote = "Self")]
+#[serde(remote = "Self", rename_all = "camelCase")]
 pub struct EventList {
     /// Ascending by cursor.
     pub events: Vec<StoredEvent>,
     /// Whether the run has ended and no event will follow.
     #[serde(default)]
     pub done: bool,
+    /// Where to ask on: the highest cursor looked at, filtered events included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_after: Option<u64>,
 }
 
 /// Data of the `stream_error` message of an event stream.

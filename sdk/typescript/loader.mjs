@@ -134,16 +134,21 @@ function stackOf(thrown) {
   return isError(thrown) && typeof thrown.stack === "string" ? withoutOwnFrames(thrown.stack) : undefined;
 }
 
+/** Longest text that is reported of an error, in UTF-16 units; the run's log has it whole. */
+const MAX_TEXT = 32_768;
+
+const cut = (text) => (text === undefined || text.length <= MAX_TEXT ? text : `${text.slice(0, MAX_TEXT)}… (cut)`);
+
 /** What any throw looks like on the channel; every step is guarded, the value is the program's. */
 function describe(thrown) {
   try {
     const code = typeof thrown?.code === "string" && CODE.test(thrown.code) ? thrown.code : "PROGRAM_ERROR";
     return {
       code,
-      name: isError(thrown) ? String(thrown.name) : typeof thrown,
-      message: messageOf(thrown),
-      hint: hintOf(thrown),
-      stack: stackOf(thrown),
+      name: isError(thrown) ? cut(String(thrown.name)) : typeof thrown,
+      message: cut(messageOf(thrown)),
+      hint: cut(hintOf(thrown)),
+      stack: cut(stackOf(thrown)),
     };
   } catch {
     return { code: "PROGRAM_ERROR", name: "Error", message: "the program threw a value that cannot be shown" };

@@ -115,21 +115,17 @@ const literal = (value) => oneOf(value);
 
 const MAX_JSON_DEPTH = 512;
 
-function isJson(value, ancestors) {
+/** A cycle ends at the depth limit: the first value beyond it makes everything above it false. */
+function isJson(value, depth) {
   switch (typeof value) {
     case "string":
     case "boolean":
       return true;
     case "number":
       return Number.isFinite(value);
-    case "object": {
+    case "object":
       if (value === null) return true;
-      if (ancestors.length === MAX_JSON_DEPTH || ancestors.includes(value)) return false;
-      ancestors.push(value);
-      const good = Object.values(value).every((item) => isJson(item, ancestors));
-      ancestors.pop();
-      return good;
-    }
+      return depth < MAX_JSON_DEPTH && Object.values(value).every((item) => isJson(item, depth + 1));
     default:
       return false;
   }
@@ -137,7 +133,7 @@ function isJson(value, ancestors) {
 
 const json = () =>
   schema((value, path, issues) => {
-    if (!isJson(value, [])) issue(issues, path, value === undefined ? "Required" : "Must be a JSON value");
+    if (!isJson(value, 0)) issue(issues, path, value === undefined ? "Required" : "Must be a JSON value");
     return value;
   });
 
@@ -145,7 +141,7 @@ const json = () =>
 const anyObject = () =>
   schema((value, path, issues) => {
     if (!isPlain(value)) expected(issues, path, "object", value);
-    else if (!isJson(value, [])) issue(issues, path, "Must be a JSON object");
+    else if (!isJson(value, 0)) issue(issues, path, "Must be a JSON object");
     return value;
   });
 

@@ -107,6 +107,7 @@ test("throws the first run fatal failure after all have settled", async (t) => {
   const second = new HostError("BUDGET_EXCEEDED", "first in time");
   await assert.rejects(
     parallel([
+      async () => { throw new Error("isolated"); },
       async () => { await new Promise(setImmediate); order.push(0); throw first; },
       async () => { order.push(1); throw second; },
       async () => { await new Promise(setImmediate); await new Promise(setImmediate); order.push(2); },

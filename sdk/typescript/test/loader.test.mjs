@@ -117,7 +117,7 @@ test("shows the author's lines through source maps", async (t) => {
     "index.mjs": 'export { default } from "./.trestle/app/src/index.mjs";',
     // Generated line 2 is line 11 of the source, column 3.
     ".trestle/app/src/index.mjs": 'export default async function run() {\nthrow new Error("mapped");\n}\n//# sourceMappingURL=index.mjs.map\n',
-    ".trestle/app/src/index.mjs.map": JSON.stringify({ version: 3, sources: ["index.ts"], names: [], mappings: "AAAA;AAUE" }),
+    ".trestle/app/src/index.mjs.map": JSON.stringify({ version: 3, sourceRoot: "../../../.bw-src/", sources: ["src/index.ts"], names: [], mappings: "AAAA;AAUE" }),
   };
   const { outcome, stderr } = await runProgram(t, files);
   assert.match(outcome.error.stack, /^Error: mapped\n {4}at (async )?run \(src\/index\.ts:11:3\)$/m);
@@ -148,6 +148,13 @@ test("prints causes and the errors of an aggregate", async (t) => {
     `export default () => { throw new AggregateError([new Error("one"), new Error("two")], "all", { cause: new Error("root") }) }`,
   );
   assert.match(stderr, /AggregateError: all[^]*caused by: Error: root[^]*one of them: Error: one[^]*one of them: Error: two/);
+});
+
+test("cuts an error of many megabytes in its report only", async (t) => {
+  const { outcome, stderr } = await runProgram(t, 'export default () => { throw new Error("x".repeat(5_000_000)) }');
+  assert.match(outcome.error.message, /^x{32768}… \(cut\)$/);
+  assert.ok(JSON.stringify(outcome).length < 100_000);
+  assert.ok(stderr.length > 5_000_000);
 });
 
 test("writes out everything that was printed before it exits", async (t) => {
@@ -189,12 +196,20 @@ test("returns although timers and handles are left behind", async (t) => {
 });
 
 test("keeps a return value although the program exits right after it", async (t) => {
-  const { host, exit } = await runProgram(t, `export default () => { setImmediate(() => process.exit(9)); process.nextTick(() => process.exit(9)); return "kept" }`, {
-    answers: { report_return: async () => { for (let i = 0; i < 20; i += 1) await new Promise(setImmediate); return {}; } },
-  });
-  await host.frame((frame) => frame.method === "report_return");
-  assert.deepEqual(host.calls("report_return"), [{ value: "kept" }]);
-  assert.equal(exit.signal, null);
+  // The large one fills the socket, so that it is still on its way out when the program exits.
+  for (const size of [4, 16 * 1024 * 1024]) {
+    const { host, exit } = await runProgram(
+      t,
+      `export default () => {
+         process.nextTick(() => process.exit(9));
+         setImmediate(() => process.exit(9));
+         return "x".repeat(${size});
+       }`,
+    );
+    await host.frame((frame) => frame.method === "report_return");
+    assert.equal(host.calls("report_return")[0].value.length, size);
+    assert.equal(exit.signal, null);
+  }
 });
 
 test("ignores errors that come after the return", async (t) => {

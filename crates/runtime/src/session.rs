@@ -212,7 +212,6 @@ impl Session {
         ];
         let ending = run_program(node, &files, &capabilities, socket, &self.reports).await;
         capabilities.reports_delivered(self.patience()).await;
-        let _ = std::fs::remove_dir_all(&files.directory);
         Attempt::Ended(decide(ending))
     }
 

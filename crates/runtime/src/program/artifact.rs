@@ -12,13 +12,20 @@ use crate::control::{ControlClient, ControlError, Retryable};
 /// Largest packed program, in bytes.
 const LARGEST_PACKED: u64 = 512 * 1024 * 1024;
 
-/// A program on disk.
-#[derive(Debug, Clone)]
+/// A program on disk; it goes away with this value.
+#[derive(Debug)]
 pub(crate) struct ProgramFiles {
     /// Root of the unpacked artifact.
     pub(crate) directory: PathBuf,
     /// Absolute path of the module to run.
     pub(crate) entry: PathBuf,
+}
+
+impl Drop for ProgramFiles {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.directory);
+        let _ = fs::remove_file(self.directory.with_extension("tgz"));
+    }
 }
 
 /// Why a program could not be made ready; becomes the run's error.
@@ -65,24 +72,20 @@ pub(crate) async fn fetch(
         ));
     }
     let directory = root.join(uuid::Uuid::new_v4().simple().to_string());
-    fs::create_dir(&directory).map_err(internal)?;
-    // Beside the directory: nothing of it is ever seen by the program.
-    let packed = directory.with_extension("tgz");
-    let downloaded = download(client, program, &packed).await;
-    let unpacked = match downloaded {
-        Ok(()) => unpack(packed.clone(), directory.clone()).await,
-        Err(error) => Err(error),
-    };
+    let files = ProgramFiles { entry: directory.join(&program.entry), directory };
+    fs::create_dir(&files.directory).map_err(internal)?;
+    // Beside the directory: the program never sees it.
+    let packed = files.directory.with_extension("tgz");
+    download(client, program, &packed).await?;
+    unpack(packed.clone(), files.directory.clone()).await?;
     let _ = fs::remove_file(&packed);
-    unpacked?;
-    let entry = directory.join(&program.entry);
-    if !entry.is_file() {
+    if !files.entry.is_file() {
         return Err(PrepareError::invalid(
             format!("the artifact has no file {}, which is its entry", program.entry),
             "deploy the workflow again",
         ));
     }
-    Ok(ProgramFiles { directory, entry })
+    Ok(files)
 }
 
 fn check_entry(entry: &str) -> Result<(), PrepareError> {

@@ -1,0 +1,3 @@
+export default function run() {
+  process.stdout.write(`${"😀".repeat(200_000)}\n`);
+}

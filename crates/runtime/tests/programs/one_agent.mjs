@@ -1,0 +1,5 @@
+import { agent } from "@boardwalk-labs/workflow";
+
+export default async function run() {
+  return agent("say hello", { model: "m", builtins: "none" });
+}

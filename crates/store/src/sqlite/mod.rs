@@ -156,3 +156,6 @@ fn at(path: &Path, error: StoreError) -> StoreError {
 
 /// A connection to read or write with.
 pub(crate) type Conn = SqliteConnection;
+
+#[cfg(test)]
+mod plans;

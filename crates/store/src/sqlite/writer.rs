@@ -279,3 +279,6 @@ async fn run_operation(tx: &mut Tx, queued: &mut Queued, shared: bool) -> StoreR
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

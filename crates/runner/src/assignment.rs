@@ -5,6 +5,7 @@ use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
 use trestle_contract::pool::{HeartbeatAction, HeartbeatRequest, LeaseReleaseReason, LeaseReleaseRequest, Phase};
 use trestle_domain::{BootClock, Clock, WORKER_MARGIN_FLOOR_MS, worker_deadline};
+use trestle_sandbox::end_adopted;
 use trestle_sandbox::slot::{Assignment, LeaseTerms, SlotOutcome, SlotReport};
 
 use crate::capacity::Slot;
@@ -25,6 +26,8 @@ pub(crate) struct Machine {
     pub(crate) drain: CancellationToken,
     /// Set: give the runs back and end.
     pub(crate) stop: CancellationToken,
+    /// Set: end every process at once.
+    pub(crate) kill: CancellationToken,
 }
 
 /// One claimed run on this machine, from the claim to the last removed file.
@@ -76,7 +79,9 @@ impl AssignedRun {
         drop(permit);
         process.discard(Duration::ZERO).await;
         if outcome.is_none() {
-            self.release(LeaseReleaseReason::Died).await;
+            end_adopted().await;
+            let stopping = self.machine.stop.is_cancelled();
+            self.release(if stopping { LeaseReleaseReason::Handback } else { LeaseReleaseReason::Died }).await;
         }
         Ok(outcome)
     }
@@ -153,8 +158,11 @@ impl AssignedRun {
                 () = machine.stop.cancelled(), if !stopping => {
                     stopping = true;
                     // It gives the run back by itself; what does not end in time is ended.
-                    if let Err(error) = handle.terminate(timing.grace).await {
-                        tracing::warn!(%error, "run_process_not_ended");
+                    tokio::select! {
+                        ended = handle.terminate(timing.grace) => if let Err(error) = ended {
+                            tracing::warn!(%error, "run_process_not_ended");
+                        },
+                        () = machine.kill.cancelled() => return self.cut_off(process, "killed").await,
                     }
                 },
             }

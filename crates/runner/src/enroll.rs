@@ -14,16 +14,11 @@ pub struct Enrolment {
     pub labels: Vec<String>,
 }
 
-/// Redeems a registration token and saves the identity; the pool is the one that the token was tied to.
+/// Redeems a registration token; the pool is the one that the token was tied to.
 ///
 /// # Errors
-/// When the control plane refuses the token, the name or a label does not fit, or the identity cannot be saved.
-pub async fn register(
-    url: &str,
-    token: &str,
-    enrolment: &Enrolment,
-    directory: &IdentityDirectory,
-) -> Result<(Identity, PathBuf), RunnerError> {
+/// When the control plane refuses the token, or the name or a label does not fit.
+pub async fn redeem(url: &str, token: &str, enrolment: &Enrolment) -> Result<Identity, RunnerError> {
     let timing = Config::default().timing;
     let client = PoolClient::new(url, crate::runner::declaration(), timing.poll_deadline, timing.call_deadline)?;
     let name = enrolment.name.clone().unwrap_or_else(host_name);
@@ -36,7 +31,7 @@ pub async fn register(
         runner_version: Some(crate::runner::declaration().runner_version),
     };
     let answer = client.register(&request).await?;
-    let identity = Identity {
+    Ok(Identity {
         runner_id: answer.runner_id.to_string(),
         runner_token: answer.runner_token.expose().to_owned(),
         control_plane_url: url.to_owned(),
@@ -44,7 +39,20 @@ pub async fn register(
         org: None,
         name,
         created_at: u64::try_from(WallClock.now_ms()).unwrap_or_default(),
-    };
+    })
+}
+
+/// Redeems a registration token and saves the identity.
+///
+/// # Errors
+/// As [`redeem`], and when the identity cannot be saved.
+pub async fn register(
+    url: &str,
+    token: &str,
+    enrolment: &Enrolment,
+    directory: &IdentityDirectory,
+) -> Result<(Identity, PathBuf), RunnerError> {
+    let identity = redeem(url, token, enrolment).await?;
     let file = directory.save(&identity)?;
     Ok((identity, file))
 }

@@ -18,7 +18,7 @@ mod work_directory;
 
 pub use client::{Claimed, PoolClient};
 pub use config::{Config, Timing, forwarded_env};
-pub use enroll::{Enrolment, deregister, host_name, register};
+pub use enroll::{Enrolment, deregister, host_name, redeem, register};
 pub use error::RunnerError;
 pub use identity::{Identity, IdentityDirectory};
 pub use runner::{Ended, Handle, Runner};

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use trestle_contract::pool::{Declaration, LeaseReleaseReason, Offer, PollAction};
 use trestle_domain::{Backoff, BootClock, Clock};
-use trestle_sandbox::{Isolation, find_node};
+use trestle_sandbox::{Isolation, become_subreaper, find_node, watch_adopted};
 
 use crate::assignment::{AssignedRun, Machine, release};
 use crate::capacity::Capacity;
@@ -26,6 +26,7 @@ pub struct Runner {
 pub struct Handle {
     drain: CancellationToken,
     stop: CancellationToken,
+    kill: CancellationToken,
 }
 
 impl Handle {
@@ -38,6 +39,12 @@ impl Handle {
     pub fn stop(&self) {
         self.drain.cancel();
         self.stop.cancel();
+    }
+
+    /// End every process of every run at once, and end.
+    pub fn kill(&self) {
+        self.stop();
+        self.kill.cancel();
     }
 }
 
@@ -78,6 +85,7 @@ impl Runner {
             work,
             drain: CancellationToken::new(),
             stop: CancellationToken::new(),
+            kill: CancellationToken::new(),
         };
         Ok(Self { machine: Arc::new(machine), config })
     }
@@ -85,7 +93,7 @@ impl Runner {
     /// How to end it from elsewhere.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { drain: self.machine.drain.clone(), stop: self.machine.stop.clone() }
+        Handle { drain: self.machine.drain.clone(), stop: self.machine.stop.clone(), kill: self.machine.kill.clone() }
     }
 
     /// The interpreter that programs get.
@@ -99,11 +107,15 @@ impl Runner {
     /// # Errors
     /// When the control plane refuses this runner (401 or 403 on a poll); runs in progress are finished first.
     pub async fn run(self, online: impl FnOnce() + Send) -> Result<Ended, RunnerError> {
+        // What a run process leaves behind when it is killed comes to this process, and is ended here.
+        become_subreaper()?;
+        let reaping = tokio::spawn(watch_adopted());
         let mut runs = JoinSet::new();
         let mut standby = Standby::start(self.machine.starter.clone(), self.config.prestart);
         let ended = self.work(&mut runs, &mut standby, online).await;
         standby.stop(self.config.timing.grace).await;
         self.finish(runs).await;
+        reaping.abort();
         tracing::info!(runner_id = %self.machine.runner_id, "daemon_stopped");
         ended
     }

@@ -217,10 +217,12 @@ impl Process {
 }
 
 impl Drop for Inner {
-    /// A process whose last handle goes is killed, not leaked.
+    /// A process whose last handle goes is killed with everything below it, not leaked.
     fn drop(&mut self) {
         let ended = self.exit.get_mut().is_ok_and(|exit| exit.is_some());
         if !ended {
+            // Members first: one whose parent is gone cannot be told to belong any more.
+            Tree::of(self.identity).kill_now();
             let _ = system::signal_group(self.identity.pid, libc::SIGKILL);
             let _ = system::pidfd_signal(self.handle.get_ref().as_fd(), libc::SIGKILL);
             // From here on it counts as adopted: the watcher reaps it.

@@ -193,6 +193,13 @@ impl Tree {
         }
     }
 
+    /// Kills every member that is found, without waiting for their end.
+    pub(crate) fn kill_now(&mut self) {
+        for process in self.freeze() {
+            report(process.signal(libc::SIGKILL), "kill");
+        }
+    }
+
     /// Stops the members first: a stopped process starts no further one that a scan could miss.
     fn freeze(&mut self) -> Vec<ProcessIdentity> {
         let mut stopped: HashSet<ProcessIdentity> = HashSet::new();

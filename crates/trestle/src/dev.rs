@@ -64,6 +64,9 @@ async fn execute(
     let keep = Arc::clone(&handle);
     let runner = plane.run_runner(&args.work, 0, move |started| *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(started));
     tokio::pin!(runner);
+    if let Some(input) = &input {
+        commands::warn_of_large_integers(terminal, input);
+    }
     let run_id = commands::trigger(client, workflow_id, input).await?;
     let mut renderer = Renderer::new(Selection::verbose().without_output());
     let following = follow(client, &run_id, 0, |followed| {
@@ -82,7 +85,11 @@ async fn execute(
             () = interrupt.next() => {
                 interrupts += 1;
                 if interrupts > 1 {
-                    // Run processes end when this process does.
+                    let started = handle.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                    if let Some(handle) = started {
+                        handle.kill();
+                        runner.await?;
+                    }
                     return Ok(EXIT_CANCELLED);
                 }
                 terminal.note("cancelling; press Ctrl-C again to end at once");

@@ -85,7 +85,8 @@ pub(crate) async fn start(terminal: &Terminal, args: RunnerStartArgs, log: &str)
             () = interrupt.next() => {
                 requests += 1;
                 if requests > 1 {
-                    return Ok(EXIT_CANCELLED);
+                    handle.kill();
+                    return work.await.map(|_| EXIT_CANCELLED).map_err(|error| failure::of_runner(&error));
                 }
                 terminal.note("draining: runs in progress are finished; press Ctrl-C again to end at once");
                 handle.drain();

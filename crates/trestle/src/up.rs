@@ -62,14 +62,13 @@ async fn work(terminal: &Terminal, plane: &Arc<Plane>, work: &crate::arguments::
     }
     terminal.note("stopping: runs in progress are given back and go on at the next start; press Ctrl-C again to end at once");
     let started = handle.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    match started {
-        Some(handle) => handle.stop(),
-        None => return Ok(EXIT_COMPLETED),
-    }
+    let Some(handle) = started else { return Ok(EXIT_COMPLETED) };
+    handle.stop();
     tokio::select! {
-        ended = &mut runner => ended.map(|()| EXIT_COMPLETED),
-        () = interrupt.next() => Ok(EXIT_CANCELLED),
+        ended = &mut runner => return ended.map(|()| EXIT_COMPLETED),
+        () = interrupt.next() => handle.kill(),
     }
+    runner.await.map(|()| EXIT_CANCELLED)
 }
 
 /// Requests to end: SIGINT and SIGTERM count the same.

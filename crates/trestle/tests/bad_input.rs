@@ -42,7 +42,8 @@ fn programs_that_cannot_be_built_are_refused_by_check_and_dev_alike() {
     let missing = machine.workflow_with("missing", &descriptor("missing", r#","entry":"src/nope.ts""#), "export default () => 1;\n");
     let syntax = machine.workflow("syntax", "export default () => {\n  const x = ;\n};\n");
     let unresolved = machine.workflow("unresolved", "import x from 'not-installed';\nexport default () => x;\n");
-    for (directory, what) in [(&missing, "src/nope.ts"), (&syntax, "index.mjs:2:13"), (&unresolved, "index.mjs:1:")] {
+    let named = machine.workflow("named", "export const run = () => 1;\n");
+    for (directory, what) in [(&named, "no default export"), (&missing, "src/nope.ts"), (&syntax, "index.mjs:2:13"), (&unresolved, "index.mjs:1:")] {
         for command in ["check", "dev"] {
             machine.run(&[command, directory.to_str().unwrap()]).with_code(1).says(what);
         }
@@ -55,7 +56,7 @@ fn each_way_a_program_can_go_wrong_is_told_apart() {
     let machine = Machine::new();
     for (name, source, says) in [
         ("top-level", "throw new TypeError('at import');\nexport default () => 1;\n", vec!["PROGRAM_ERROR: at import"]),
-        ("no-default", "export const run = () => 1;\n", vec!["default", "export default"]),
+        ("no-default", "const run = [() => 1];\nexport default run;\n", vec!["default"]),
         ("rejection", "export default () => { Promise.reject(new Error('lost')); return new Promise((r) => setTimeout(r, 5000)); };\n", vec!["PROGRAM_ERROR: lost"]),
         ("exit", "export default () => process.exit(3);\n", vec!["PROGRAM_ERROR", "process.exit(3)"]),
         ("never", "export default () => new Promise(() => {});\n", vec!["PROGRAM_ERROR"]),

@@ -65,7 +65,7 @@ pub fn parse_input(given: &str) -> Result<RawJson, CliError> {
 }
 
 /// Warns of integers that a JavaScript program cannot hold exactly.
-pub(crate) fn warn_of_large_integers(terminal: &Terminal, input: &RawJson) {
+pub fn warn_of_large_integers(terminal: &Terminal, input: &RawJson) {
     if has_large_integer(input.get()) {
         terminal.note("warning: the input holds integers beyond ±(2^53−1): they travel unchanged, and a JavaScript program rounds them");
     }

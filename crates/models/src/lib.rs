@@ -29,5 +29,5 @@ pub use progress::TurnProgress;
 pub use request::{DEFAULT_MAX_OUTPUT_TOKENS, ModelRequest};
 pub use retry::TurnPolicy;
 pub use sse::{SseDecoder, SseEvent, SseTooLarge};
-pub use table::{ModelEntry, ModelTable};
+pub use table::{LongPromptPrices, ModelEntry, ModelTable};
 pub use turn::{CompletedTurn, ModelEvent, StopReason};

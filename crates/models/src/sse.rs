@@ -177,6 +177,9 @@ mod tests {
 
     use super::*;
 
+    /// A name, the bytes, and the events as type and data.
+    type Row = (&'static str, &'static [u8], &'static [(&'static str, &'static str)]);
+
     fn decode(chunks: &[&[u8]]) -> Vec<(String, String)> {
         let mut decoder = SseDecoder::new(1 << 20);
         let mut events = VecDeque::new();
@@ -189,7 +192,7 @@ mod tests {
 
     #[test]
     fn each_row_of_the_conformance_table_gives_its_events() {
-        let table: &[(&str, &[u8], &[(&str, &str)])] = &[
+        let table: &[Row] = &[
             ("LF", b"data: a\n\ndata: b\n\n", &[("", "a"), ("", "b")]),
             ("CRLF", b"data: a\r\n\r\ndata: b\r\n\r\n", &[("", "a"), ("", "b")]),
             ("CR", b"data: a\r\rdata: b\r\r", &[("", "a"), ("", "b")]),

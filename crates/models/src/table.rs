@@ -31,9 +31,9 @@ struct TableFile {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelEntry {
-    /// The model's name; `*` stands for any text. Compared without regard to case, with and without a vendor before the last `/`.
-    #[serde(rename = "match")]
-    pub pattern: String,
+    /// The model's names; `*` stands for any text. Compared without regard to case, with and without a vendor before the last `/`.
+    #[serde(rename = "match", deserialize_with = "one_or_several")]
+    pub patterns: Vec<String>,
     /// Price of input that comes from no cache.
     #[serde(default)]
     pub input: Option<f64>,
@@ -46,12 +46,46 @@ pub struct ModelEntry {
     /// Price of input written to a cache; the input price without it.
     #[serde(default)]
     pub cache_write: Option<f64>,
+    /// The prices of a turn with a long prompt.
+    #[serde(default)]
+    pub above: Option<LongPromptPrices>,
     /// Size of the context window in tokens.
     #[serde(default)]
     pub context: Option<u64>,
     /// The longest answer in tokens.
     #[serde(default)]
     pub max_output: Option<u64>,
+}
+
+/// The prices of every token of a turn whose prompt is longer than this.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LongPromptPrices {
+    /// The length of the prompt, cached parts included, above which they hold.
+    pub input_tokens: u64,
+    /// See [`ModelEntry::input`].
+    pub input: f64,
+    /// See [`ModelEntry::output`].
+    pub output: f64,
+    /// See [`ModelEntry::cache_read`].
+    #[serde(default)]
+    pub cache_read: Option<f64>,
+    /// See [`ModelEntry::cache_write`].
+    #[serde(default)]
+    pub cache_write: Option<f64>,
+}
+
+fn one_or_several<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Names {
+        One(String),
+        Several(Vec<String>),
+    }
+    Ok(match Names::deserialize(deserializer)? {
+        Names::One(name) => vec![name],
+        Names::Several(names) => names,
+    })
 }
 
 /// The longest answer that is asked for even where a model could write more: beyond it a turn is rather a loop than an answer.
@@ -84,11 +118,21 @@ impl ModelTable {
         let file: TableFile = serde_json::from_str(text)
             .map_err(|error| ModelError::new(ErrorClass::Configuration, error.to_string()))?;
         for entry in &file.models {
-            let prices = [entry.input, entry.output, entry.cache_read, entry.cache_write];
+            let long = entry.above.as_ref();
+            let prices = [
+                entry.input,
+                entry.output,
+                entry.cache_read,
+                entry.cache_write,
+                long.map(|prices| prices.input),
+                long.map(|prices| prices.output),
+                long.and_then(|prices| prices.cache_read),
+                long.and_then(|prices| prices.cache_write),
+            ];
             if prices.into_iter().flatten().any(|price| !price.is_finite() || price < 0.0) {
                 return Err(ModelError::new(
                     ErrorClass::Configuration,
-                    format!("{:?} has a price below zero", entry.pattern),
+                    format!("{:?} has a price below zero", entry.patterns),
                 ));
             }
         }
@@ -107,8 +151,10 @@ impl ModelTable {
         let name = model.to_ascii_lowercase();
         let bare = name.rsplit('/').next().unwrap_or(&name);
         self.entries.iter().find(|entry| {
-            let pattern = entry.pattern.to_ascii_lowercase();
-            fits(&pattern, &name) || fits(&pattern, bare)
+            entry.patterns.iter().any(|pattern| {
+                let pattern = pattern.to_ascii_lowercase();
+                fits(&pattern, &name) || fits(&pattern, bare)
+            })
         })
     }
 
@@ -116,14 +162,21 @@ impl ModelTable {
     #[must_use]
     pub fn cost_micros(&self, model: &str, counts: &TokenCounts) -> Option<u64> {
         let entry = self.find(model)?;
-        let (input_price, output_price) = (entry.input?, entry.output?);
+        let (mut input_price, mut output_price) = (entry.input?, entry.output?);
+        let (mut read_price, mut write_price) = (entry.cache_read, entry.cache_write);
+        if let Some(long) =
+            entry.above.as_ref().filter(|long| counts.input_tokens.unwrap_or(0) > long.input_tokens)
+        {
+            (input_price, output_price) = (long.input, long.output);
+            (read_price, write_price) = (long.cache_read, long.cache_write);
+        }
         let read = counts.cached_read_tokens.unwrap_or(0);
         let written = counts.cached_write_tokens.unwrap_or(0);
         let plain = counts.input_tokens.unwrap_or(0).saturating_sub(read).saturating_sub(written);
         let priced = [
             (plain, input_price),
-            (read, entry.cache_read.unwrap_or(input_price)),
-            (written, entry.cache_write.unwrap_or(input_price)),
+            (read, read_price.unwrap_or(input_price)),
+            (written, write_price.unwrap_or(input_price)),
             (counts.output_tokens.unwrap_or(0), output_price),
         ];
         // Dollars per million tokens are millionths of a dollar per token.
@@ -188,8 +241,8 @@ mod tests {
         for entry in &table.entries {
             assert!(
                 entry.input.is_some() && entry.output.is_some() && entry.context.is_some(),
-                "{}",
-                entry.pattern
+                "{:?}",
+                entry.patterns
             );
         }
     }
@@ -197,11 +250,14 @@ mod tests {
     #[test]
     fn a_model_is_found_with_and_without_vendor_and_the_smaller_kind_first() {
         let table = ModelTable::built_in().unwrap();
-        let pattern = |model: &str| table.find(model).map(|entry| entry.pattern.clone());
-        assert_eq!(pattern("gpt-4o-mini-2024-07-18").as_deref(), Some("gpt-4o-mini*"));
-        assert_eq!(pattern("openai/gpt-4o").as_deref(), Some("gpt-4o*"));
-        assert_eq!(pattern("Anthropic/Claude-Sonnet-4-5").as_deref(), Some("claude-sonnet-4*"));
-        assert_eq!(pattern("my-own-model"), None);
+        let price = |model: &str| table.find(model).and_then(|entry| entry.input);
+        assert_eq!(price("gpt-4o-mini-2024-07-18"), Some(0.15));
+        assert_eq!(price("openai/gpt-4o"), Some(2.5));
+        assert_eq!(price("Anthropic/Claude-Sonnet-4-5-20250929"), Some(3.0));
+        assert_eq!(price("claude-opus-4-20250514"), Some(15.0));
+        assert_eq!(price("claude-opus-4-5"), Some(5.0));
+        assert_eq!(price("my-own-model"), None);
+        assert_eq!(price("gpt-5-of-next-year"), None);
     }
 
     #[test]
@@ -209,7 +265,9 @@ mod tests {
         let table = ModelTable::parse(
             r#"{"asOf": "2025-01-01", "models": [
                 {"match": "a", "input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75},
-                {"match": "b", "input": 0.15, "output": 0.6},
+                {"match": ["b", "bb*"], "input": 0.15, "output": 0.6},
+                {"match": "long", "input": 1, "output": 2, "cacheRead": 0.5,
+                 "above": {"inputTokens": 100, "input": 10, "output": 20, "cacheRead": 5}},
                 {"match": "free", "input": 0, "output": 0},
                 {"match": "window", "context": 1000}
             ]}"#,
@@ -217,7 +275,9 @@ mod tests {
         .unwrap();
         assert_eq!(table.cost_micros("a", &counts(1_000_000, 0, 0, 0)), Some(3_000_000));
         assert_eq!(table.cost_micros("a", &counts(1000, 10, 800, 100)), Some(300 + 240 + 375 + 150));
-        assert_eq!(table.cost_micros("b", &counts(10, 1, 10, 0)), Some(2));
+        assert_eq!(table.cost_micros("bbb", &counts(10, 1, 10, 0)), Some(2));
+        assert_eq!(table.cost_micros("long", &counts(100, 1, 10, 0)), Some(90 + 5 + 2));
+        assert_eq!(table.cost_micros("long", &counts(101, 1, 10, 0)), Some(910 + 50 + 20));
         assert_eq!(table.cost_micros("a", &TokenCounts::default()), Some(0));
         assert_eq!(table.cost_micros("free", &counts(9, 9, 0, 0)), Some(0));
         assert_eq!(table.cost_micros("window", &counts(9, 9, 0, 0)), None);

@@ -219,6 +219,23 @@ async fn a_tool_conversation_with_files_passes_the_vendors_checks_on_both_wires(
 }
 
 #[tokio::test]
+async fn each_generation_of_claude_models_takes_the_thinking_that_is_asked_of_it() {
+    for model in
+        ["claude-sonnet-4-5", "claude-opus-4-6", "claude-opus-4-7", "claude-sonnet-5", "claude-fable-5-1"]
+    {
+        let server = ModelServer::start(Script::saying("thought")).await.unwrap();
+        let request = ModelRequest {
+            model: model.to_owned(),
+            reasoning: Some(Reasoning { effort: Some(Effort::High), ..Reasoning::default() }),
+            ..asking("q")
+        };
+        let (_, completed) = collect(&server, EndpointKind::Anthropic, &request, quick()).await;
+        assert_eq!(completed.unwrap_or_else(|error| panic!("{model}: {error}")).turn.text, "thought");
+        assert!(server.requests()[0].body["thinking"].is_object(), "{model}");
+    }
+}
+
+#[tokio::test]
 async fn a_tool_name_that_a_provider_does_not_take_comes_back_as_its_own() {
     for kind in KINDS {
         let server = ModelServer::start(Script::of(vec![ScriptTurn::text("x")])).await.unwrap();

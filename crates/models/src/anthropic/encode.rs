@@ -3,31 +3,25 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use trestle_contract::inference::{ChatMessage, Content, Effort, FileSource, Reasoning};
+use trestle_contract::inference::{ChatMessage, Content, FileSource};
 use trestle_contract::json::JsonObject;
 
+use super::thinking::ThinkingSettings;
 use crate::error::{ErrorClass, ModelError};
 use crate::request::{
-    self, DEFAULT_MAX_OUTPUT_TOKENS, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body,
-    is_image, parts_of, plain_id, text_of_file,
+    self, EncodedRequest, FileBody, ModelRequest, Part, ToolNames, file_body, is_image, parts_of, plain_id,
+    text_of_file,
 };
 
 #[derive(Serialize)]
 struct Body<'a> {
     model: &'a str,
     stream: bool,
-    max_tokens: u64,
+    #[serde(flatten)]
+    thinking: ThinkingSettings,
     messages: Vec<Message<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    thinking: Option<Thinking>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tools: Vec<Tool<'a>>,
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Thinking {
-    Enabled { budget_tokens: u64 },
 }
 
 #[derive(Serialize)]
@@ -129,8 +123,13 @@ pub(crate) fn encode(request: &ModelRequest) -> Result<EncodedRequest, ModelErro
     if is_conversation || !tools.is_empty() {
         mark_for_caching(&mut messages, &mut tools);
     }
-    let (thinking, max_tokens) = thinking(request);
-    let body = Body { model: &request.model, stream: true, max_tokens, messages, thinking, tools };
+    let body = Body {
+        model: &request.model,
+        stream: true,
+        thinking: ThinkingSettings::of(request),
+        messages,
+        tools,
+    };
     let body = serde_json::to_vec(&body)
         .map_err(|error| ModelError::new(ErrorClass::BadRequest, error.to_string()))?;
     let prompt_tokens = request::estimate_prompt_tokens(body.len(), &request.messages);
@@ -236,34 +235,6 @@ fn mark_for_caching(messages: &mut [Message<'_>], tools: &mut [Tool<'_>]) {
     if let Some(block) = messages.last_mut().and_then(|message| message.content.last_mut()) {
         block.cache_control = mark;
     }
-}
-
-const SMALLEST_BUDGET: u64 = 1024;
-
-/// The thinking setting and the longest answer, which must hold thinking and text.
-fn thinking(request: &ModelRequest) -> (Option<Thinking>, u64) {
-    let max_tokens = request.max_output_tokens.unwrap_or(DEFAULT_MAX_OUTPUT_TOKENS);
-    let budget = request.reasoning.as_ref().map_or(0, thinking_budget);
-    // In the middle of a tool loop the provider wants its own signed thinking back, which the neutral conversation does not carry.
-    let in_tool_loop = matches!(request.messages.last(), Some(ChatMessage::ToolResults { .. }));
-    if budget == 0 || in_tool_loop {
-        return (None, max_tokens);
-    }
-    let budget_tokens = budget.max(SMALLEST_BUDGET);
-    (Some(Thinking::Enabled { budget_tokens }), max_tokens.max(budget_tokens + SMALLEST_BUDGET))
-}
-
-fn thinking_budget(reasoning: &Reasoning) -> u64 {
-    let percent = match reasoning.effort {
-        None => return reasoning.max_tokens.unwrap_or(0),
-        Some(Effort::None) => 0,
-        Some(Effort::Minimal) => 10,
-        Some(Effort::Low) => 20,
-        Some(Effort::Medium) => 50,
-        Some(Effort::High) => 80,
-        Some(Effort::Xhigh) => 95,
-    };
-    (DEFAULT_MAX_OUTPUT_TOKENS * percent + 50) / 100
 }
 
 #[cfg(test)]
@@ -412,44 +383,5 @@ mod tests {
         let mut single = request(json!([{"role": "user", "content": "q"}]));
         single.tools = vec![tool("f")];
         assert_eq!(encoded(&single).to_string().matches("cache_control").count(), 2);
-    }
-
-    #[test]
-    fn thinking_budgets_follow_effort_and_the_answer_has_room_beside_them() {
-        let table = [
-            (Some(Effort::None), None, None, 8192),
-            (Some(Effort::Minimal), None, Some(1024), 8192),
-            (Some(Effort::Low), None, Some(1638), 8192),
-            (Some(Effort::Medium), None, Some(4096), 8192),
-            (Some(Effort::High), None, Some(6554), 8192),
-            (Some(Effort::Xhigh), None, Some(7782), 8806),
-            (None, Some(20_000), Some(20_000), 21_024),
-            (None, Some(10), Some(1024), 8192),
-            (Some(Effort::Low), Some(20_000), Some(1638), 8192),
-            (None, None, None, 8192),
-        ];
-        for (effort, max_tokens, budget, longest) in table {
-            let mut request = request(json!([{"role": "user", "content": "q"}]));
-            request.reasoning = Some(Reasoning { effort, max_tokens, exclude: None });
-            let body = encoded(&request);
-            let want =
-                budget.map_or(Value::Null, |budget: u64| json!({"type": "enabled", "budget_tokens": budget}));
-            assert_eq!(
-                (&body["thinking"], &body["max_tokens"]),
-                (&want, &json!(longest)),
-                "{effort:?} {max_tokens:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn thinking_is_left_out_in_the_middle_of_a_tool_loop() {
-        let mut request = request(json!([
-            {"role": "user", "content": "q"},
-            {"role": "assistant", "text": "", "toolCalls": [{"id": "a", "name": "f", "input": {}}]},
-            {"role": "tool_results", "results": [{"id": "a", "content": "1", "isError": false}]}
-        ]));
-        request.reasoning = Some(Reasoning { effort: Some(Effort::High), max_tokens: None, exclude: None });
-        assert_eq!(encoded(&request).get("thinking"), None);
     }
 }

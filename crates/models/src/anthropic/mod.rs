@@ -2,6 +2,7 @@
 
 mod decode;
 mod encode;
+mod thinking;
 
 pub(crate) use decode::AnthropicDecoder;
 pub(crate) use encode::encode;

@@ -120,5 +120,5 @@ async fn inference(
     Whole(body): Whole,
 ) -> Answer<Response> {
     held(&state, &auth).await?;
-    Ok(state.relay().relay(auth.run(), auth.epoch(), body).await)
+    Ok(state.relay().relay(auth.run(), body).await)
 }

@@ -62,12 +62,9 @@ impl Default for ModelConfig {
 }
 
 impl ModelConfig {
-    /// Whether anything says where a model is.
+    /// Whether anything says which model there is; the wire format alone does not.
     pub(super) fn is_set(&self) -> bool {
-        filled(self.model.as_deref()).is_some()
-            || filled(self.provider.as_deref()).is_some()
-            || filled(self.url.as_deref()).is_some()
-            || self.key.is_some()
+        filled(self.model.as_deref()).is_some() || filled(self.url.as_deref()).is_some() || self.key.is_some()
     }
 
     pub(super) fn policy(&self) -> TurnPolicy {

@@ -1,7 +1,5 @@
 //! What a turn has streamed so far, kept so that several readers can follow it from its start.
 
-use std::fmt::Write as _;
-
 /// Which kind of frame a piece of text goes out in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -90,38 +88,16 @@ impl TurnLog {
 const FORGET_ABOVE: usize = 16 * 1024;
 
 /// A delta as a frame, written straight from the text.
-pub(super) fn frame(kind: Kind, text: &str) -> String {
-    let mut line = String::with_capacity(text.len() + 32);
-    line.push_str(match kind {
-        Kind::Text => "{\"t\":\"delta\",\"text\":",
-        Kind::Reasoning => "{\"t\":\"reasoning\",\"text\":",
+pub(super) fn frame(kind: Kind, text: &str) -> Vec<u8> {
+    let mut line = Vec::with_capacity(text.len() + 32);
+    line.extend_from_slice(match kind {
+        Kind::Text => b"{\"t\":\"delta\",\"text\":".as_slice(),
+        Kind::Reasoning => b"{\"t\":\"reasoning\",\"text\":".as_slice(),
     });
-    write_json_string(&mut line, text);
-    line.push_str("}\n");
+    // Neither a string's JSON form nor writing to memory can fail.
+    let _ = serde_json::to_writer(&mut line, text);
+    line.extend_from_slice(b"}\n");
     line
-}
-
-fn write_json_string(line: &mut String, text: &str) {
-    line.push('"');
-    let mut plain = 0;
-    for (index, byte) in text.bytes().enumerate() {
-        if byte >= 0x20 && byte != b'"' && byte != b'\\' {
-            continue;
-        }
-        line.push_str(&text[plain..index]);
-        plain = index + 1;
-        match byte {
-            b'"' => line.push_str("\\\""),
-            b'\\' => line.push_str("\\\\"),
-            b'\n' => line.push_str("\\n"),
-            b'\r' => line.push_str("\\r"),
-            b'\t' => line.push_str("\\t"),
-            // Writing to a string cannot fail.
-            other => drop(write!(line, "\\u{other:04x}")),
-        }
-    }
-    line.push_str(&text[plain..]);
-    line.push('"');
 }
 
 #[cfg(test)]
@@ -200,8 +176,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_frame_is_what_the_contract_writes(text in "\\PC{0,20}|[\\x00-\\x7f]{0,20}") {
-            prop_assert_eq!(frame(Kind::Text, &text), InferenceFrame::Delta { text: text.clone() }.to_line());
-            prop_assert_eq!(frame(Kind::Reasoning, &text), InferenceFrame::Reasoning { text: text.clone() }.to_line());
+            prop_assert_eq!(frame(Kind::Text, &text), InferenceFrame::Delta { text: text.clone() }.to_line().into_bytes());
+            prop_assert_eq!(frame(Kind::Reasoning, &text), InferenceFrame::Reasoning { text: text.clone() }.to_line().into_bytes());
         }
     }
 }

@@ -27,6 +27,7 @@ use super::resolve::{Resolver, refusal};
 use super::turn::{Reader, Step, Turn};
 use crate::body;
 use crate::failure::{Answer, Failure};
+use crate::stream::unbuffered;
 use crate::vault::Vault;
 
 /// Relays model turns of runs to the operator's endpoint.
@@ -84,7 +85,7 @@ impl Relay {
     }
 
     /// Answers `POST inference` of a run.
-    pub(crate) async fn relay(&self, run: &RunId, _epoch: u64, body: Bytes) -> Response {
+    pub(crate) async fn relay(&self, run: &RunId, body: Bytes) -> Response {
         self.answer(run, body).await.unwrap_or_else(Failure::into_response)
     }
 
@@ -235,10 +236,7 @@ fn replay(line: &str) -> Response {
 
 fn ndjson(body: Body) -> Response {
     let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    // Intermediaries must neither hold frames back nor close a stream that rests between them.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    unbuffered(&mut response);
     response
 }

@@ -67,11 +67,6 @@ impl Resolver {
         })
     }
 
-    /// Whether the operator set an endpoint.
-    pub(super) fn address(&self) -> Option<String> {
-        self.configured.as_ref().map(|configured| configured.endpoint.address())
-    }
-
     /// The endpoint and the model for this request. The program's model name is handed on as it is.
     pub(super) fn resolve(&self, request: &InferenceRequest) -> Result<Resolved, Failure> {
         let unresolved = |message: String| Failure::new(ErrorCode::ModelUnresolved, message);

@@ -126,7 +126,7 @@ async fn serve(relay: Arc<Relay>) -> String {
         Path(run): Path<String>,
         body: Bytes,
     ) -> axum::response::Response {
-        relay.relay(&RunId::new(run).unwrap(), 1, body).await
+        relay.relay(&RunId::new(run).unwrap(), body).await
     }
     let router = Router::new().route("/{run}", post(turn)).with_state(relay);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -519,7 +519,11 @@ async fn a_client_that_reads_slowly_slows_the_provider_down() {
 
 #[tokio::test]
 async fn what_cannot_be_resolved_is_refused_with_a_hint() {
-    let unset = world_with(Script::saying("x"), |config| *config = ModelConfig::default()).await;
+    let unset = world_with(Script::saying("x"), |config| {
+        // The command line always names a wire format.
+        *config = ModelConfig { provider: Some("openai_compatible".to_owned()), ..ModelConfig::default() };
+    })
+    .await;
     let set = world(Script::saying("x")).await;
     for (world, extra, hint) in [
         (&unset, json!({}), "TRESTLE_MODEL"),

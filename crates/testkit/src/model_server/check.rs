@@ -199,6 +199,19 @@ pub(super) fn check_anthropic(body: &Value) -> Result<(), Refusal> {
     let max_tokens =
         body["max_tokens"].as_u64().filter(|count| *count > 0).ok_or("max_tokens: Field required")?;
     let thinking = body["thinking"]["type"] == "enabled";
+    if thinking && refuses_budgets(body["model"].as_str().unwrap_or_default()) {
+        return Err("\"thinking.type.enabled\" is not supported for this model. Use \"thinking.type.adaptive\" and \"output_config.effort\" to control thinking behavior.".to_owned());
+    }
+    if body["thinking"]["type"] == "adaptive" && !body["thinking"]["budget_tokens"].is_null() {
+        return Err("thinking.adaptive.budget_tokens: Extra inputs are not permitted".to_owned());
+    }
+    if let Some(effort) = body["output_config"]["effort"].as_str()
+        && !["low", "medium", "high", "xhigh", "max"].contains(&effort)
+    {
+        return Err(
+            "output_config.effort: Input should be 'low', 'medium', 'high', 'xhigh' or 'max'".to_owned()
+        );
+    }
     if thinking {
         let budget = body["thinking"]["budget_tokens"].as_u64().unwrap_or(0);
         if budget < 1024 {
@@ -232,6 +245,14 @@ pub(super) fn check_anthropic(body: &Value) -> Result<(), Refusal> {
         return Err("messages: first message must use the \"user\" role".to_owned());
     }
     check_anthropic_messages(messages, thinking)
+}
+
+/// Models that only take adaptive thinking.
+fn refuses_budgets(model: &str) -> bool {
+    ["claude-opus-4-7", "claude-opus-4-8", "claude-mythos", "claude-fable"]
+        .iter()
+        .any(|name| model.starts_with(name))
+        || ["claude-opus-5", "claude-sonnet-5", "claude-haiku-5"].iter().any(|name| model.starts_with(name))
 }
 
 fn check_anthropic_messages(messages: &[Value], thinking: bool) -> Result<(), Refusal> {
@@ -461,6 +482,14 @@ mod tests {
         assert!(with_thinking(1023, json!([user])).is_err());
         assert!(with_thinking(2000, json!([user])).is_err());
         assert!(with_thinking(1024, json!([user, call, answer])).is_err());
+        let newer = |thinking: Value| {
+            check_anthropic(
+                &json!({"model": "claude-opus-5", "max_tokens": 2000, "thinking": thinking, "messages": [user]}),
+            )
+        };
+        assert!(newer(json!({"type": "enabled", "budget_tokens": 1024})).is_err());
+        assert!(newer(json!({"type": "adaptive", "budget_tokens": 1024})).is_err());
+        assert_eq!(newer(json!({"type": "adaptive"})), Ok(()));
         assert!(check_anthropic(&json!({"model": "m", "messages": [user]})).is_err());
         assert!(
             check_anthropic(&json!({"model": "m", "max_tokens": 1, "messages": [user], "reasoning": {}}))

@@ -201,9 +201,7 @@ impl Served {
         if let Some(wrong) = self.check_key(protocol, headers) {
             return refuse(401, wrong.0, wrong.1);
         }
-        if protocol == Protocol::Anthropic
-            && headers.get("anthropic-version").is_none_or(|version| version != "2023-06-01")
-        {
+        if protocol == Protocol::Anthropic && !known_version(headers) {
             return refuse(400, "invalid_request_error", "anthropic-version: header is required");
         }
         if headers
@@ -255,7 +253,11 @@ impl Served {
                     "Incorrect API key provided. You can find your API key in the script.",
                 ))
             }
-            Protocol::Anthropic if sent("x-api-key") != Some(key) => {
+            Protocol::Anthropic
+                if sent("x-api-key")
+                    .or(sent("authorization").and_then(|value| value.strip_prefix("Bearer ")))
+                    != Some(key) =>
+            {
                 Some(("authentication_error", "invalid x-api-key"))
             }
             Protocol::OpenAi | Protocol::Anthropic => None,
@@ -352,6 +354,11 @@ fn writer(
             call_blocks: Vec::new(),
         }),
     }
+}
+
+/// The versions that the vendor serves; both have the events written here.
+fn known_version(headers: &HeaderMap) -> bool {
+    headers.get("anthropic-version").is_some_and(|version| version == "2023-06-01" || version == "2026-10-21")
 }
 
 fn kind_of(protocol: Protocol, status: u16) -> &'static str {

@@ -270,4 +270,20 @@ mod tests {
             assert_eq!(found, whole, "chunks of {size}");
         }
     }
+
+    #[test]
+    fn a_snapshot_after_a_stream_shows_nothing_twice() {
+        let (mut cursor, mut end, mut shown) = (0, None, Vec::new());
+        let event = |status: &str| format!(r#"{{"runId":"r","turnId":"r","seq":1,"t":0,"kind":"run_status","status":"{status}"}}"#);
+        for (at, status) in [(1, "queued"), (1_000_001, "running"), (1, "queued"), (1_000_001, "running"), (2_000_001, "paused"), (3_000_001, "failed")] {
+            let mut show = |followed: FollowedEvent<'_>| {
+                shown.push(followed.cursor);
+                Ok(())
+            };
+            deliver(at, &event(status), &mut cursor, &mut end, &mut show).unwrap();
+        }
+        // An event that this version does not know moves the cursor and is not shown.
+        assert_eq!(shown, [1, 1_000_001, 3_000_001]);
+        assert_eq!((cursor, end.unwrap().exit()), (3_000_001, crate::EXIT_FAILED));
+    }
 }

@@ -1,0 +1,76 @@
+"""The changes of scripts/mutate: file, text, replacement, package, test."""
+import subprocess
+import sys
+from pathlib import Path
+
+MUTATIONS = [
+    # leases and epochs
+    ("domain/src/lease.rs", "access.token_epoch < access.epoch ||", "false ||", "domain", "a_displaced_epoch_gets_conflicts_and_is_told_to_stop"),
+    ("domain/src/lease.rs", "< TELEMETRY_GRACE_MS", "< 2 * TELEMETRY_GRACE_MS", "domain", "the_epoch_that_finalized_may_repeat_and_trail_for_a_minute"),
+    ("domain/src/lease.rs", "lost_attempt >= MAX_ATTEMPTS", "lost_attempt > MAX_ATTEMPTS", "domain", "the_third_lost_attempt_is_the_last"),
+    ("domain/src/lease.rs", "until_ms.max(now_ms.saturating_add(length_ms))", "now_ms.saturating_add(length_ms)", "domain", "no_renewal_and_no_boot_shortens_a_lease"),
+    ("domain/src/lease.rs", "sent_ms.saturating_add(length_ms - margin)", "sent_ms.saturating_add(length_ms)", "domain", "a_worker_always_stops_before_its_lease_ends"),
+    ("domain/src/lease.rs", "|| !other_live_runner_in_pool", "", "domain", "a_run_leaves_a_runner_it_died_on_twice_if_another_lives"),
+    # budgets
+    ("domain/src/budget.rs", "cap.filter(|cap| spent > *cap)", "cap.filter(|cap| spent >= *cap)", "domain", "a_cap_may_be_reached_but_not_passed"),
+    # cursors and readers
+    ("domain/src/cursor.rs", "(highest / CURSOR_STRIDE + 1) * CURSOR_STRIDE + 1", "highest + 1", "domain", "the_terminal_frame_opens_the_block_after_the_highest"),
+    ("domain/src/cursor.rs", "|| now_ms >= ready_ms", "|| now_ms >= stored_ms", "domain", "a_gap_stops_readers_for_three_seconds_and_no_longer"),
+    ("domain/src/cursor.rs", "(delivery == Delivery::InOrder || block_full)", "true", "domain", "a_new_block_is_a_gap_only_when_batches_may_overtake"),
+    # tokens
+    ("domain/src/token.rs", "let same_code = bool::from(", "let same_code = true || bool::from(", "domain", "no_changed_byte_passes"),
+    # redaction
+    ("domain/src/redact/forms.rs", "pub const MIN_RAW_BYTES: usize = 4;", "pub const MIN_RAW_BYTES: usize = 6;", "domain", "values_below_the_minimum_are_left_alone"),
+    ("domain/src/redact/forms.rs", "if form != text && form.len() >= MIN_DERIVED_BYTES {", "if false {", "domain", "a_secret_is_replaced_in_every_form"),
+    # program JSON
+    ("contract/src/json.rs", "if depth(raw.get()) > MAX_DEPTH {", "if depth(raw.get()) > 10 * MAX_DEPTH {", "contract", "nesting_is_judged_exactly"),
+    # artifacts
+    ("package/src/artifact/entries.rs", '".." => return Err(refuse(raw, "its path has a `..` segment")),', '".." => {}', "package", "paths_that_leave_the_root_are_refused"),
+    # slots
+    ("runner/src/capacity.rs", "counts.active < self.shared.slots &&", "counts.active <= self.shared.slots &&", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),
+    ("runner/src/capacity.rs", "counts.active -= usize::from(!lent);", "counts.active -= usize::from(false);", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),
+    # store
+    ("store/src/sqlite/ops/claims.rs", "let epoch = signed(run.epoch + 1)?;", "let epoch = signed(run.epoch)?;", "store", ""),
+    ("store/src/sqlite/ops/ends.rs", "let epoch = if end.by.is_some() { run.epoch } else { run.epoch + 1 };", "let epoch = run.epoch;", "store", ""),
+    # server
+    ("server/src/signed_url.rs", "let genuine = bool::from(", "let genuine = true || bool::from(", "server", "a_signed_address_carries_exactly_its_grant"),
+    ("server/src/stream.rs", '"x-accel-buffering", HeaderValue::from_static("no")', '"x-accel-buffering", HeaderValue::from_static("yes")', "server", "a_stream_replays_goes_live_and_closes_at_the_end"),
+    # processes
+    ("sandbox/src/tree.rs", "let joined = owns_number && (stat.session == self.root || stat.group == self.root);", "let joined = false;", "sandbox", ""),
+    # command line
+    ("cli/src/event_stream.rs", "if at <= *cursor {", "if false {", "cli", "a_snapshot_after_a_stream_shows_nothing_twice"),
+    ("cli/src/server_address.rs", "if same_origin(url, &local) =>", "=>", "cli", "a_local_token_is_not_sent_to_another_server"),
+]
+
+
+def seen(number, mutation):
+    path, text, replacement, package, test = mutation
+    file = Path("crates") / path
+    original = file.read_text()
+    if text not in original:
+        print(f"{number:>3} gone    {path}: {text}")
+        return False
+    try:
+        file.write_text(original.replace(text, replacement, 1))
+        command = ["cargo", "nextest", "run", "--no-fail-fast", "-p", f"trestle-{package}"] + ([test] if test else [])
+        result = subprocess.run(command, capture_output=True, text=True)
+    finally:
+        file.write_text(original)
+    output = result.stdout + result.stderr
+    red = result.returncode != 0 and " FAIL " in output
+    verdict = "seen" if red else "BROKEN" if "error: could not compile" in output or "no tests to run" in output else "MISSED"
+    print(f"{number:>3} {verdict:<7} {path}: {text.strip()} → {replacement.strip() or 'nothing'}", flush=True)
+    return red
+
+
+def main():
+    wanted = [int(number) for number in sys.argv[1:]] or range(1, len(MUTATIONS) + 1)
+    dirty = subprocess.run(["git", "diff", "--quiet", "--"] + [f"crates/{MUTATIONS[n - 1][0]}" for n in wanted], check=False)
+    if dirty.returncode != 0:
+        sys.exit("error: commit or undo the changes to the files first")
+    red = sum(seen(number, MUTATIONS[number - 1]) for number in wanted)
+    print(f"{red} of {len(list(wanted))} mutations seen")
+    sys.exit(0 if red == len(list(wanted)) else 1)
+
+
+main()

@@ -213,7 +213,12 @@ impl<'r> Graph<'r> {
             Box::new(diagnostic)
         })?;
         match resolved {
-            Resolved::Builtin | Resolved::Sdk => Ok(Target::Keep),
+            Resolved::Builtin => Ok(Target::Keep),
+            // By its name it was kept above.
+            Resolved::Sdk => Err(Box::new(
+                Diagnostic::error(format!("`{specifier}` leads into an installed SDK, which never ships"))
+                    .hint("import \"@trestle/workflow\" or \"@boardwalk-labs/workflow\"; the runtime provides it"),
+            )),
             Resolved::File { path, manifests } => self.file_target(from, reference, &path, &manifests),
         }
     }

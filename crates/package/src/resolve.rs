@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use oxc_resolver::{ResolveContext, ResolveError, ResolveOptions, Resolver, TsConfig, TsconfigDiscovery};
 
+use crate::artifact::sdk_in;
 use crate::references::How;
 
 /// Conditions that every Node version has on top of `import` or `require`.
@@ -15,7 +16,7 @@ const ALWAYS: [&str; 2] = ["node", "node-addons"];
 pub(crate) enum Resolved {
     /// A module of Node itself.
     Builtin,
-    /// The SDK, which the runtime provides.
+    /// The SDK, which the runtime provides, by whatever name or path.
     Sdk,
     /// A file, by its real path, and the package.json files that were read on the way.
     File { path: PathBuf, manifests: Vec<PathBuf> },
@@ -170,6 +171,9 @@ fn resolve(
     let folder = file.parent().unwrap_or(file);
     let mut context = ResolveContext::default();
     match resolver.resolve_with_context(folder, specifier, tsconfig, &mut context) {
+        Ok(resolution) if resolution.path().to_str().is_some_and(|path| sdk_in(path).is_some()) => {
+            Ok(Resolved::Sdk)
+        }
         Ok(resolution) => {
             let mut manifests: Vec<PathBuf> = context
                 .file_dependencies

@@ -55,7 +55,7 @@ fn the_entry_must_exist_inside_of_the_package() {
             .file("workflow.jsonc", &format!(r#"{{ "slug": "s", "entry": "{entry}", "triggers": [{{ "kind": "manual" }}] }}"#))
     };
     invalid(&Package::new(), "none of the default entry files exists", "src/index.ts");
-    invalid(&declared("src/main.ts"), "workflow.jsonc:1:26: entry: the entry file src/main.ts does not exist", "correct the name");
+    invalid(&declared("src/main.ts"), "workflow.jsonc:1:25: entry: the entry file src/main.ts does not exist", "correct the name");
     invalid(&declared("main.ts").file("src/index.ts", ""), "main.ts does not exist", "src/index.ts is found by itself");
     invalid(&declared("src").file("src/index.ts", ""), "is not a file", "name the file");
     let outside = declared("link.ts").file("../out.ts", "export default () => 1;\n").link("link.ts", "../out.ts");
@@ -126,7 +126,7 @@ fn what_cannot_be_imported_says_why() {
     invalid(&hidden, "is not exported", "");
     let sdk = with("./node_modules/@boardwalk-labs/workflow/index.js")
         .file("node_modules/@boardwalk-labs/workflow/index.js", "export default 1;");
-    invalid(&sdk, "the SDK @boardwalk-labs/workflow would ship", "by its name");
+    invalid(&sdk, "index.ts:1:15: `./node_modules/@boardwalk-labs/workflow/index.js` leads into an installed SDK", "@trestle/workflow");
     let bytes = Package::new().file("index.ts", "export { default } from './bad';\n");
     std::fs::write(bytes.root().join("bad.ts"), b"export default '\xFF';\n").unwrap();
     let report = bytes.check();
@@ -262,4 +262,20 @@ fn steps_are_named_in_order_and_end() {
         ["> Reading the descriptor", "< Reading the descriptor", "> Following imports", "< Following imports",
             "> Collecting files", "< Collecting files", "> Packing", "< Packing"]
     );
+}
+
+#[test]
+fn every_example_can_be_built() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")];
+    let mut checked = 0;
+    while let Some(folder) = folders.pop() {
+        if folder.join("workflow.jsonc").is_file() {
+            let report = check(&folder, &Silent);
+            assert!(report.is_ok(), "{}: {:#?}", folder.display(), report.errors);
+            checked += 1;
+            continue;
+        }
+        folders.extend(std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()));
+    }
+    assert!(checked >= 4, "{checked} examples");
 }

@@ -164,6 +164,8 @@ pub(super) fn walk<R: Read>(
         let mode = if executable { 0o755 } else { 0o644 };
         visit(FileEntry { path: &path, size, mode, content: &mut entry })?;
     }
+    // The end of the tar is not the end of the file: the checksum comes after it.
+    io::copy(&mut archive.into_inner(), &mut io::sink()).map_err(|error| read_error(&error))?;
     Ok(())
 }
 

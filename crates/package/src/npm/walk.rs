@@ -100,7 +100,7 @@ impl<'r> Npm<'r> {
             return id;
         }
         let manifest = PackageManifest::read(&folder.join("package.json"));
-        let by_path = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let by_path = name_by_path(&folder);
         let id = self.instances.len();
         self.instances.push(Instance {
             name: manifest.name.clone().unwrap_or(by_path),
@@ -352,6 +352,15 @@ fn package_folder(path: &Path) -> PathBuf {
         }
     }
     folder.to_owned()
+}
+
+/// What a package without a name is called: its folder, with the scope above it.
+fn name_by_path(folder: &Path) -> String {
+    let text = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    match folder.parent().map(text).filter(|scope| scope.starts_with('@')) {
+        Some(scope) => format!("{scope}/{}", text(folder)),
+        None => text(folder),
+    }
 }
 
 fn relative(folder: &Path, path: &Path) -> Option<String> {

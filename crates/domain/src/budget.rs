@@ -9,7 +9,7 @@ pub enum BudgetDimension {
     Compute,
 }
 
-/// The limits of a run; an absent one does not limit. See `docs/protocol/control-api.md §4.3`.
+/// The limits of a run; an absent one does not limit. See `docs/protocol/control.md §4.3`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BudgetCaps {
     /// Input plus output tokens.

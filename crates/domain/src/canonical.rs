@@ -20,7 +20,7 @@ pub enum CanonicalError {
 /// The canonical form of a JSON text, by which two inputs are the same or not: no blanks,
 /// object keys sorted by UTF-16 code unit with the last duplicate kept, numbers as JavaScript
 /// writes the double they denote, strings as `JSON.stringify` escapes them.
-/// See `docs/protocol/host-protocol.md §5.2`.
+/// See `docs/protocol/host.md §5.2`.
 ///
 /// ```
 /// use trestle_domain::canonical_json;

@@ -1,5 +1,5 @@
 /// The waits between the attempts of one control call, in milliseconds: five attempts at
-/// most. See `docs/protocol/control-api.md §1.6`.
+/// most. See `docs/protocol/control.md §1.6`.
 pub const CONTROL_DELAYS_MS: [u64; 4] = [500, 2_000, 5_000, 10_000];
 
 /// Which retry rules a request follows.

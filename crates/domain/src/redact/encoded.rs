@@ -60,6 +60,13 @@ pub(super) fn test_encoded(encoding: Encoding, elements: &[Element], text: &[u8]
 }
 
 fn test_char(encoding: Encoding, c: char, text: &[u8]) -> Found {
+    let marks: &[u8] = match encoding {
+        Encoding::Json => b"\\",
+        Encoding::Percent => b"%+",
+    };
+    if text.first().is_some_and(|first| !marks.contains(first)) {
+        return test_raw(c.encode_utf8(&mut [0; 4]).as_bytes(), text);
+    }
     let mut best = Found::No;
     for way in ways_of(encoding, c) {
         match way.test(text) {
@@ -74,6 +81,15 @@ fn test_char(encoding: Encoding, c: char, text: &[u8]) -> Found {
         }
     }
     best
+}
+
+fn test_raw(raw: &[u8], text: &[u8]) -> Found {
+    let common = raw.len().min(text.len());
+    match (raw[..common] == text[..common], common == raw.len()) {
+        (false, _) => Found::No,
+        (true, true) => Found::Whole(common),
+        (true, false) => Found::Prefix,
+    }
 }
 
 fn test_gap(encoding: Encoding, text: &[u8]) -> Found {
@@ -101,17 +117,15 @@ struct Way {
 
 impl Way {
     fn test(&self, text: &[u8]) -> Found {
-        let common = self.bytes.len().min(text.len());
-        let (way, text) = (&self.bytes[..common], &text[..common]);
-        let same = if self.ignore_case { way.eq_ignore_ascii_case(text) } else { way == text };
-        // The marks before the digits have no upper case that could be mistaken for them,
-        // but the `u` of JSON does.
-        let same = same && !(self.ignore_case && text.contains(&b'U'));
-        match (same, common == self.bytes.len()) {
-            (false, _) => Found::No,
-            (true, true) => Found::Whole(common),
-            (true, false) => Found::Prefix,
+        if !self.ignore_case {
+            return test_raw(&self.bytes, text);
         }
+        let text = &text[..self.bytes.len().min(text.len())];
+        // The mark before the digits is `u`, never `U`.
+        if text.contains(&b'U') {
+            return Found::No;
+        }
+        test_raw(&self.bytes, &text.to_ascii_lowercase())
     }
 
     fn first_bytes(&self) -> Vec<Vec<u8>> {

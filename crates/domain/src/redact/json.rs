@@ -7,6 +7,9 @@ use crate::json_text::{Token, decode_units, encode_units, tokens};
 /// Replaces secrets in a JSON text and keeps it JSON.
 pub(super) fn redact_json_text(redactor: &Redactor, text: &str) -> String {
     let set = redactor.snapshot();
+    if set.is_empty() {
+        return text.to_owned();
+    }
     let mut out = redact_tokens(redactor, &set, text);
     // Each round replaces one container by a string, so there are at most as many rounds as
     // containers.

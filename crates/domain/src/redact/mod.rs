@@ -58,8 +58,8 @@ pub struct Redactor {
 
 #[derive(Default)]
 struct Shared {
-    /// Writers keep the list, readers take the set built from it.
-    secrets: Mutex<Vec<(Arc<str>, String)>>,
+    secrets: Mutex<Vec<(String, String)>>,
+    /// Readers take the set as it is; a writer changes it in place unless one is reading.
     set: RwLock<Arc<NeedleSet>>,
 }
 
@@ -93,12 +93,12 @@ impl Redactor {
     /// compact and indented layouts.
     pub fn add(&self, name: &str, value: &str) {
         let mut secrets = self.shared.secrets.lock().unwrap_or_else(PoisonError::into_inner);
-        if secrets.iter().any(|(known, text)| &**known == name && text == value) {
+        if secrets.iter().any(|(known, text)| known == name && text == value) {
             return;
         }
-        secrets.push((Arc::from(name), value.to_owned()));
-        let set = NeedleSet::build(&secrets);
-        *self.shared.set.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(set);
+        secrets.push((name.to_owned(), value.to_owned()));
+        let mut set = self.shared.set.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::make_mut(&mut set).add(name, value);
     }
 
     /// How many secrets were added so far. It only grows; who keeps redacted text can tell by

@@ -1,4 +1,4 @@
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,8 +10,7 @@ const STAND_INS: [&str; 6] = ["***", "###", "___", "███", "▒▒▒", "�
 
 const FILTER_BITS: u32 = 16;
 
-/// All needles of all secrets, ready to be searched for. Immutable: adding a secret builds a
-/// new one.
+/// All needles of all secrets, ready to be searched for.
 #[derive(Default)]
 pub(super) struct NeedleSet {
     needles: Vec<(Needle, u32)>,
@@ -39,29 +38,49 @@ enum Here {
     Secret { length: usize, label: u32 },
 }
 
-impl NeedleSet {
-    pub(super) fn build(secrets: &[(Arc<str>, String)]) -> Self {
-        let mut set = Self { filter: vec![0; 1 << (FILTER_BITS - 6)], ..Self::default() };
-        let mut known = HashSet::new();
-        for (label, (name, value)) in secrets.iter().enumerate() {
-            set.labels.push(Arc::clone(name));
-            let label = u32::try_from(label).unwrap_or(u32::MAX);
-            for needle in needles_of(value) {
-                if known.insert(needle.clone()) {
-                    set.insert(needle, label);
-                }
-            }
+impl Clone for NeedleSet {
+    fn clone(&self) -> Self {
+        Self {
+            needles: self.needles.clone(),
+            labels: self.labels.clone(),
+            filter: self.filter.clone(),
+            heads: self.heads.clone(),
+            firsts: self.firsts.clone(),
+            stand_ins: Mutex::default(),
         }
-        set
+    }
+}
+
+impl NeedleSet {
+    /// Adds a secret with all its forms.
+    pub(super) fn add(&mut self, name: &str, value: &str) {
+        if self.filter.is_empty() {
+            self.filter = vec![0; 1 << (FILTER_BITS - 6)];
+        }
+        let label = u32::try_from(self.labels.len()).unwrap_or(u32::MAX);
+        self.labels.push(Arc::from(name));
+        for needle in needles_of(value) {
+            self.insert(needle, label);
+        }
+        // What was safe to show may spell the new secret.
+        self.stand_ins = Mutex::default();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.needles.is_empty()
     }
 
     fn insert(&mut self, needle: Needle, label: u32) {
+        let heads = needle.heads();
+        let same_head = heads.iter().next().and_then(|head| self.heads.get(head));
+        if same_head.is_some_and(|known| known.iter().any(|index| self.needles[*index as usize].0 == needle)) {
+            return;
+        }
         let index = u32::try_from(self.needles.len()).unwrap_or(u32::MAX);
-        for head in needle.heads() {
+        for head in heads {
             let bit = filter_bit(head);
             self.filter[bit >> 6] |= 1 << (bit & 63);
-            let bucket = self.heads.entry(head).or_default();
-            bucket.push(index);
+            self.heads.entry(head).or_default().push(index);
             let first = self.firsts.entry(head[0]).or_default();
             if first.last() != Some(&index) {
                 first.push(index);

@@ -107,7 +107,7 @@ impl<'a> Leaf<'a> {
         loop {
             iteration += 1;
             let last = iteration > limit;
-            let tools = if last { Vec::new() } else { self.plan.tools.specs() };
+            let tools = if last { Vec::new() } else { self.plan.tools.specs(&self.plan.redactor) };
             let block = format!("text-{iteration}");
             let result = self.model_call(transcript, tools, &block, ModelCallKind::Turn).await?;
             let turn = result.turn;

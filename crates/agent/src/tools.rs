@@ -1,5 +1,6 @@
 use trestle_contract::host::InlineTool;
 use trestle_contract::inference::ToolSpec;
+use trestle_domain::Redactor;
 
 use crate::AgentError;
 use crate::skill::{SKILL_TOOL, SkillSet};
@@ -52,8 +53,15 @@ impl ToolSet {
         self.tools.iter().find(|tool| tool.spec.name == name)
     }
 
-    pub(crate) fn specs(&self) -> Vec<ToolSpec> {
-        self.tools.iter().map(|tool| tool.spec.clone()).collect()
+    /// What the model is told about the tools, without secrets: their texts are the author's.
+    pub(crate) fn specs(&self, redactor: &Redactor) -> Vec<ToolSpec> {
+        let clean = |tool: &Tool| {
+            let ToolSpec { name, description, input_schema } = tool.spec.clone();
+            let schema = redactor.redact_value(&serde_json::Value::Object(input_schema));
+            let input_schema = schema.as_object().cloned().unwrap_or_default();
+            ToolSpec { name, description: redactor.redact_str(&description), input_schema }
+        };
+        self.tools.iter().map(clean).collect()
     }
 
     pub(crate) fn names(&self) -> Vec<String> {

@@ -83,8 +83,12 @@ fn clean_content(content: &mut Content, redactor: &Redactor) {
         Content::Text(text) => *text = redactor.redact_str(text),
         Content::Parts(parts) => {
             for part in parts {
-                if let ContentPart::Text { text } = part {
-                    *text = redactor.redact_str(text);
+                match part {
+                    ContentPart::Text { text } => *text = redactor.redact_str(text),
+                    // Bytes and addresses of files would be broken by a replacement.
+                    ContentPart::File { file } => {
+                        file.filename = file.filename.take().map(|name| redactor.redact_str(&name));
+                    }
                 }
             }
         }

@@ -24,9 +24,9 @@ pub enum RunEvent {
     Requeue,
     /// The server ends it with an error: attempts used up, deadline, administrator.
     Abandon,
-    /// Someone asked to cancel it; `held` says whether a live lease exists.
+    /// Someone asked to cancel it.
     Cancel {
-        /// Whether a runner or run process holds it under a live lease.
+        /// Whether a run process holds it, that is made the run claim and has live leases.
         held: bool,
     },
 }
@@ -78,7 +78,10 @@ pub fn transition(from: RunStatus, event: RunEvent) -> Result<RunStatus, RunRefu
             _ => Ok(S::Pending),
         },
         RunEvent::Abandon => Ok(if from == S::Cancelling { S::Cancelled } else { S::Failed }),
-        RunEvent::Cancel { held } => Ok(if held && from != S::Queued { S::Cancelling } else { S::Cancelled }),
+        // Between the two claims a runner has the run, but no run process does.
+        RunEvent::Cancel { held } => {
+            Ok(if held && !matches!(from, S::Queued | S::Pending) { S::Cancelling } else { S::Cancelled })
+        }
     }
 }
 

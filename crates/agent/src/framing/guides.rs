@@ -13,7 +13,7 @@ const MAX_TOTAL_BYTES: usize = 131_072;
 const MAX_DEPTH: usize = 6;
 /// A bound for the walk through a workspace of any size.
 const MAX_DIRECTORIES: usize = 20_000;
-const SKIPPED: [&str; 6] = ["node_modules", "dist", "build", "coverage", "vendor", "target"];
+const SKIPPED: [&str; 5] = ["node_modules", "dist", "build", "coverage", "vendor"];
 
 struct Guide {
     source: &'static str,

@@ -372,3 +372,19 @@ proptest! {
         prop_assert_eq!(out, redactor.redact_str(&text));
     }
 }
+
+#[test]
+fn hundreds_of_secrets_added_one_by_one_are_all_found() {
+    let redactor = Redactor::new(Placeholder::Labelled);
+    let value = |n: u32| format!("s3cr3t/{n:04}/{:08x}", n.wrapping_mul(2_654_435_761));
+    for n in 0..400 {
+        redactor.add(&format!("S{n}"), &value(n));
+    }
+    assert_eq!(redactor.len(), 400);
+    for n in 0..400 {
+        let encoded = value(n).replace('/', "%2f");
+        assert_eq!(redactor.redact_str(&format!("<{}|{encoded}>", value(n))), format!("<[redacted:S{n}]|[redacted:S{n}]>"));
+    }
+    redactor.add("S1", &value(1));
+    assert_eq!(redactor.len(), 400, "the same secret again is not another one");
+}

@@ -51,7 +51,7 @@ fn table(from: RunStatus) -> [Option<RunStatus>; 12] {
             row[1] = Some(S::Running);
             row[8] = Some(S::Pending);
             row[9] = Some(S::Failed);
-            row[10] = Some(S::Cancelling);
+            row[10] = Some(S::Cancelled);
             row[11] = Some(S::Cancelled);
             row
         }

@@ -52,3 +52,11 @@ cargo_tool() {
   step "installing $1 (some minutes, once)"
   cargo install --quiet --locked --root "$CACHE/tools" "$1" >&2 || die "$1 could not be installed"
 }
+
+# npm_packages DIRECTORY WHAT: installs what the directory's lock file names, unless that is done.
+npm_packages() {
+  [ "$1/node_modules/.package-lock.json" -nt "$1/package-lock.json" ] && return 0
+  need_command npm npm
+  step "installing $2"
+  npm ci --prefix "$1" --no-audit --no-fund --loglevel=error >&2 || die "npm could not install what $1/package-lock.json names"
+}

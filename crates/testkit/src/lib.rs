@@ -2,4 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
+pub mod clock;
+pub mod control_plane;
+pub mod fault_proxy;
 pub mod model_server;

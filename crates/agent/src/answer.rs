@@ -2,8 +2,8 @@ use jsonschema::Validator;
 use trestle_contract::ErrorCode;
 use trestle_contract::json::{JsonObject, RawJson};
 
-use crate::schema;
 use crate::AgentError;
+use crate::schema;
 
 /// What an answer has to be.
 pub(crate) enum AnswerForm {
@@ -107,7 +107,10 @@ impl Problem {
         let message = match self {
             Self::NotJson => "the agent's answer is not valid JSON (after a retry)".to_owned(),
             Self::Invalid(violations) => {
-                format!("the agent's answer does not satisfy its schema (after a retry): {}", violations.join("; "))
+                format!(
+                    "the agent's answer does not satisfy its schema (after a retry): {}",
+                    violations.join("; ")
+                )
             }
         };
         AgentError::new(ErrorCode::ValidationFailed, message).with_hint(format!(

@@ -32,8 +32,17 @@ mod tests {
     #[test]
     fn paths_are_sorted_as_people_do() {
         let sorted = [
-            "_x/AGENTS.md", "1/AGENTS.md", "a/AGENTS.md", "about/AGENTS.md", "admin/AGENTS.md", "AGENTS.md",
-            "app/AGENTS.md", "packages/a/AGENTS.md", "packages/AGENTS.md", "src/AGENTS.md", "Zed/AGENTS.md",
+            "_x/AGENTS.md",
+            "1/AGENTS.md",
+            "a/AGENTS.md",
+            "about/AGENTS.md",
+            "admin/AGENTS.md",
+            "AGENTS.md",
+            "app/AGENTS.md",
+            "packages/a/AGENTS.md",
+            "packages/AGENTS.md",
+            "src/AGENTS.md",
+            "Zed/AGENTS.md",
         ];
         let mut mixed = sorted;
         mixed.reverse();

@@ -37,7 +37,8 @@ impl Leaf<'_> {
         calls: &[ToolCallRequest],
         turn: u64,
     ) -> Result<Vec<ToolResultMessage>, AgentError> {
-        let mut results: Vec<Option<ToolResultMessage>> = calls.iter().map(|call| self.announce(call)).collect();
+        let mut results: Vec<Option<ToolResultMessage>> =
+            calls.iter().map(|call| self.announce(call)).collect();
         let open = calls.iter().enumerate().filter(|(index, _)| results[*index].is_none());
         let mut running: FuturesUnordered<_> =
             open.map(|(index, call)| async move { (index, self.run_tool(call, turn).await) }).collect();
@@ -71,11 +72,17 @@ impl Leaf<'_> {
         self.emit(EventBody::ToolCallInputComplete { tool_call_id: call.id.clone(), input });
         let problem = if let Some(text) = &call.invalid_input {
             let start: String = text.chars().take(200).collect();
-            AgentError::invalid(format!("arguments were not a JSON object: {start}"), "send the call again with one")
+            AgentError::invalid(
+                format!("arguments were not a JSON object: {start}"),
+                "send the call again with one",
+            )
         } else if self.plan.tools.find(&call.name).is_none() {
             let names = self.plan.tools.names();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            AgentError::invalid(format!("there is no tool \"{}\"", call.name), format!("the tools are: {known}"))
+            AgentError::invalid(
+                format!("there is no tool \"{}\"", call.name),
+                format!("the tools are: {known}"),
+            )
         } else {
             self.emit(EventBody::ToolCallExecuting { tool_call_id: call.id.clone() });
             return None;
@@ -120,7 +127,8 @@ impl Leaf<'_> {
                 let error = error.redacted(redactor);
                 let hint = error.hint.as_ref().map(|hint| format!("\nHint: {hint}")).unwrap_or_default();
                 let text = format!("Tool failed: {}{hint}", error.message);
-                let error = EventError { code: error.code.as_str().to_owned(), message: error.message, hint: None };
+                let error =
+                    EventError { code: error.code.as_str().to_owned(), message: error.message, hint: None };
                 self.emit(EventBody::ToolCallError { tool_call_id, error });
                 (text, true)
             }
@@ -158,7 +166,9 @@ mod tests {
 
     #[test]
     fn outputs_become_texts() {
-        for (output, text) in [("null", ""), ("\"a\\nb\"", "a\nb"), ("{\"b\": 1.50}", "{\"b\": 1.50}"), ("false", "false")] {
+        for (output, text) in
+            [("null", ""), ("\"a\\nb\"", "a\nb"), ("{\"b\": 1.50}", "{\"b\": 1.50}"), ("false", "false")]
+        {
             assert_eq!(text_of(&RawJson::parse(output).unwrap()), text);
         }
     }
@@ -169,7 +179,11 @@ mod tests {
         let exact = "x".repeat(120);
         assert_eq!(summary(&exact), exact);
         assert_eq!(summary(&"x".repeat(121)), format!("{}…", "x".repeat(117)));
-        assert_eq!(summary(&"😀".repeat(61)), format!("{}…", "😀".repeat(58)), "in UTF-16 units, at whole characters");
+        assert_eq!(
+            summary(&"😀".repeat(61)),
+            format!("{}…", "😀".repeat(58)),
+            "in UTF-16 units, at whole characters"
+        );
     }
 
     #[test]
@@ -181,6 +195,9 @@ mod tests {
             invalid_input: None,
         };
         let calls = with_unique_ids(vec![call("a"), call(""), call("a"), call("b")], 7);
-        assert_eq!(calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(), ["a", "call-7-2", "call-7-3", "b"]);
+        assert_eq!(
+            calls.iter().map(|call| call.id.as_str()).collect::<Vec<_>>(),
+            ["a", "call-7-2", "call-7-3", "b"]
+        );
     }
 }

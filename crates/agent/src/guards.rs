@@ -10,7 +10,17 @@ use crate::AgentError;
 
 /// Tools that only look at things; asking them again and seeing the same is no progress.
 const GATHERING: [&str; 11] = [
-    "read", "ls", "grep", "glob", "diagnostics", "navigate", "clock", "todo", "webfetch", "web_search", "screenshot",
+    "read",
+    "ls",
+    "grep",
+    "glob",
+    "diagnostics",
+    "navigate",
+    "clock",
+    "todo",
+    "webfetch",
+    "web_search",
+    "screenshot",
 ];
 
 const REPEAT_WINDOW: usize = 6;
@@ -56,7 +66,9 @@ impl Guards {
         }
         let count = self.signatures.iter().filter(|known| **known == signature).count();
         if count >= REPEAT_END {
-            return Err(stopped(&format!("it kept repeating the same tool call ({count} times in {REPEAT_WINDOW} turns)")));
+            return Err(stopped(&format!(
+                "it kept repeating the same tool call ({count} times in {REPEAT_WINDOW} turns)"
+            )));
         }
         Ok(Repetition(count))
     }
@@ -72,10 +84,14 @@ impl Guards {
         let failing = self.count_failures(results);
         let stale = self.count_stale(calls, results);
         if self.failed_turns >= FAILURES_END {
-            return Err(stopped(&format!("it made {FAILURES_END} turns of consecutive tool calls that all failed")));
+            return Err(stopped(&format!(
+                "it made {FAILURES_END} turns of consecutive tool calls that all failed"
+            )));
         }
         if self.stale_turns >= STALE_END {
-            return Err(stopped(&format!("it made {STALE_END} turns of tool calls without surfacing anything new")));
+            return Err(stopped(&format!(
+                "it made {STALE_END} turns of tool calls without surfacing anything new"
+            )));
         }
         let mut notes = Vec::new();
         if repetition.0 == REPEAT_NOTE {
@@ -106,7 +122,8 @@ impl Guards {
         }
         let mut progress = false;
         for (call, result) in successes {
-            progress |= !GATHERING.contains(&call.name.as_str()) || self.seen.insert(observation(&result.content));
+            progress |=
+                !GATHERING.contains(&call.name.as_str()) || self.seen.insert(observation(&result.content));
         }
         self.stale_turns = if progress { 0 } else { self.stale_turns + 1 };
         !progress
@@ -136,7 +153,9 @@ fn observation(content: &Content) -> u64 {
                 .iter()
                 .map(|part| match part {
                     ContentPart::Text { text } => ("text", text.trim(), None, None),
-                    ContentPart::File { file } => ("file", file.mime_type.as_str(), file.data.as_ref(), file.url.as_ref()),
+                    ContentPart::File { file } => {
+                        ("file", file.mime_type.as_str(), file.data.as_ref(), file.url.as_ref())
+                    }
                 })
                 .collect();
             hash_of(&parts)
@@ -151,8 +170,9 @@ fn hash_of(value: &impl Hash) -> u64 {
 }
 
 fn stopped(why: &str) -> AgentError {
-    AgentError::new(ErrorCode::ProgramError, format!("the agent was stopped: {why}"))
-        .with_hint("make the task or the tools' answers clearer, or set maxIterations to stop with an answer earlier")
+    AgentError::new(ErrorCode::ProgramError, format!("the agent was stopped: {why}")).with_hint(
+        "make the task or the tools' answers clearer, or set maxIterations to stop with an answer earlier",
+    )
 }
 
 #[cfg(test)]
@@ -169,7 +189,14 @@ mod tests {
         ToolResultMessage { id: "c".to_owned(), content: text.into(), is_error }
     }
 
-    fn turn(guards: &mut Guards, iteration: u64, name: &str, input: u64, answer: &str, failed: bool) -> Result<Vec<String>, AgentError> {
+    fn turn(
+        guards: &mut Guards,
+        iteration: u64,
+        name: &str,
+        input: u64,
+        answer: &str,
+        failed: bool,
+    ) -> Result<Vec<String>, AgentError> {
         let calls = [call(name, &json!({ "n": input }))];
         let repetition = guards.before_tools(&calls)?;
         guards.after_tools(&calls, &[result(answer, failed)], iteration, repetition)
@@ -184,7 +211,10 @@ mod tests {
         let mut guards = Guards::new(500);
         let mut seen = Vec::new();
         for iteration in 1..=4 {
-            seen.push(marks(&turn(&mut guards, iteration, "do", 1, &iteration.to_string(), false).unwrap()).join(","));
+            seen.push(
+                marks(&turn(&mut guards, iteration, "do", 1, &iteration.to_string(), false).unwrap())
+                    .join(","),
+            );
         }
         assert_eq!(seen, ["", "", "repeated-calls", ""]);
         let error = turn(&mut guards, 5, "do", 1, "5", false).unwrap_err();
@@ -224,7 +254,9 @@ mod tests {
         let mut guards = Guards::new(500);
         let mut seen = Vec::new();
         for iteration in 1..=8 {
-            seen.push(marks(&turn(&mut guards, iteration, "read", iteration, " same ", false).unwrap()).join(","));
+            seen.push(
+                marks(&turn(&mut guards, iteration, "read", iteration, " same ", false).unwrap()).join(","),
+            );
         }
         assert_eq!(seen, ["", "", "", "", "nothing-new", "", "", ""], "the first one is new");
         let error = turn(&mut guards, 9, "read", 9, "same", false).unwrap_err();
@@ -248,14 +280,16 @@ mod tests {
 
     #[test]
     fn screenshots_of_one_size_are_told_apart_by_their_bytes() {
-        let shot = |data: &str| Content::Parts(vec![ContentPart::File {
-            file: trestle_contract::inference::FileSource {
-                mime_type: "image/png".to_owned(),
-                data: Some(data.to_owned()),
-                url: None,
-                filename: None,
-            },
-        }]);
+        let shot = |data: &str| {
+            Content::Parts(vec![ContentPart::File {
+                file: trestle_contract::inference::FileSource {
+                    mime_type: "image/png".to_owned(),
+                    data: Some(data.to_owned()),
+                    url: None,
+                    filename: None,
+                },
+            }])
+        };
         assert_ne!(observation(&shot("aaaa")), observation(&shot("aaab")));
         assert_eq!(observation(&shot("aaaa")), observation(&shot("aaaa")));
     }

@@ -3,7 +3,9 @@ use trestle_contract::NonEmptyString;
 use trestle_contract::bounds::Count;
 use trestle_contract::event::{EventBody, EventError, TokenUsage, TurnEndReason};
 use trestle_contract::host::AgentOpts;
-use trestle_contract::inference::{ChatMessage, ChatTurn, Content, ContentPart, InferenceResult, TokenCounts};
+use trestle_contract::inference::{
+    ChatMessage, ChatTurn, Content, ContentPart, InferenceResult, TokenCounts,
+};
 use trestle_contract::json::RawJson;
 use trestle_domain::Placeholder;
 
@@ -42,7 +44,8 @@ pub async fn run_leaf(host: &dyn Host, request: LeafRequest) -> Result<RawJson, 
         return Err(error);
     }
     let redactor = host.redactor().with_placeholder(Placeholder::Labelled);
-    let plan = Plan::prepare(host, &request, redactor.clone()).await.map_err(|error| error.redacted(&redactor))?;
+    let plan =
+        Plan::prepare(host, &request, redactor.clone()).await.map_err(|error| error.redacted(&redactor))?;
     let leaf = Leaf::new(host, request, plan);
     Box::pin(leaf.run()).await
 }
@@ -73,19 +76,31 @@ impl<'a> Leaf<'a> {
     async fn run(mut self) -> Result<RawJson, AgentError> {
         self.host.begin_turn(
             &self.turn_id,
-            EventBody::TurnStarted { agent_id: self.request.agent_id.clone(), agent_name: self.agent_name.clone() },
+            EventBody::TurnStarted {
+                agent_id: self.request.agent_id.clone(),
+                agent_name: self.agent_name.clone(),
+            },
         );
         let outcome = self.converse().await.map_err(|error| error.redacted(&self.plan.redactor));
         let (reason, usage, error) = match &outcome {
             Ok(_) => (TurnEndReason::Complete, Some(self.usage()), None),
             Err(error) => {
-                let error =
-                    EventError { code: error.code.as_str().to_owned(), message: error.message.clone(), hint: None };
+                let error = EventError {
+                    code: error.code.as_str().to_owned(),
+                    message: error.message.clone(),
+                    hint: None,
+                };
                 (TurnEndReason::Error, None, Some(error))
             }
         };
         let agent_id = self.request.agent_id.clone();
-        self.emit(EventBody::TurnEnded { agent_id, agent_name: self.agent_name.clone(), reason, usage, error });
+        self.emit(EventBody::TurnEnded {
+            agent_id,
+            agent_name: self.agent_name.clone(),
+            reason,
+            usage,
+            error,
+        });
         outcome
     }
 
@@ -128,7 +143,11 @@ impl<'a> Leaf<'a> {
     }
 
     /// Reads the value out of an answer, with one corrective turn when there is none.
-    async fn structured_answer(&mut self, transcript: &mut Transcript, text: String) -> Result<RawJson, AgentError> {
+    async fn structured_answer(
+        &mut self,
+        transcript: &mut Transcript,
+        text: String,
+    ) -> Result<RawJson, AgentError> {
         let AnswerForm::Schema(schema) = &self.plan.form else { return encode_text(&text) };
         let problem = match schema.read(&text) {
             Answer::Fits(value) => return Ok(value),

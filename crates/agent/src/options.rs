@@ -9,8 +9,29 @@ use crate::AgentError;
 
 /// Every name that `builtins` can list.
 const BUILTIN_NAMES: [&str; 24] = [
-    "read", "write", "edit", "ls", "grep", "glob", "bash", "apply_patch", "diagnostics", "navigate", "clock", "todo",
-    "webfetch", "http", "web_search", "artifacts", "screenshot", "click", "type", "key", "scroll", "drag", "subagent",
+    "read",
+    "write",
+    "edit",
+    "ls",
+    "grep",
+    "glob",
+    "bash",
+    "apply_patch",
+    "diagnostics",
+    "navigate",
+    "clock",
+    "todo",
+    "webfetch",
+    "http",
+    "web_search",
+    "artifacts",
+    "screenshot",
+    "click",
+    "type",
+    "key",
+    "scroll",
+    "drag",
+    "subagent",
     "run_code",
 ];
 
@@ -55,7 +76,10 @@ fn check_builtins(names: &[String]) -> Result<(), AgentError> {
     }
     // An unknown name is the more useful thing to hear about.
     if let Some(unknown) = names.iter().find(|name| !BUILTIN_NAMES.contains(&name.as_str())) {
-        return Err(AgentError::unsupported(format!("there is no built-in tool {}", quoted(unknown)), known_names()));
+        return Err(AgentError::unsupported(
+            format!("there is no built-in tool {}", quoted(unknown)),
+            known_names(),
+        ));
     }
     Err(AgentError::unsupported(
         format!("the built-in tool {} is not available here yet", quoted(name)),
@@ -117,7 +141,9 @@ pub(crate) fn attachments(options: &AgentOpts) -> Result<Vec<FileSource>, AgentE
     let total: usize = attachments.iter().filter_map(|file| file.data.as_ref()).map(String::len).sum();
     if total > MAX_ATTACHMENT_BYTES {
         return Err(AgentError::invalid(
-            format!("the attachments are {total} bytes in base64, more than the {MAX_ATTACHMENT_BYTES} allowed"),
+            format!(
+                "the attachments are {total} bytes in base64, more than the {MAX_ATTACHMENT_BYTES} allowed"
+            ),
             "attach smaller files, or pass them by url",
         ));
     }
@@ -138,7 +164,9 @@ fn attachment(index: usize, file: &Attachment) -> Result<FileSource, AgentError>
     match (&file.data, &file.url) {
         (Some(data), None) if BASE64_STANDARD.decode(data).is_err() => Err(malformed("data is not base64")),
         (Some(data), None) if data.is_empty() => Err(malformed("data is empty")),
-        (None, Some(url)) if !has_usable_scheme(url) => Err(malformed("url is neither https:, http: nor data:")),
+        (None, Some(url)) if !has_usable_scheme(url) => {
+            Err(malformed("url is neither https:, http: nor data:"))
+        }
         (Some(_), None) | (None, Some(_)) => Ok(FileSource {
             mime_type: mime_type.to_owned(),
             data: file.data.clone(),

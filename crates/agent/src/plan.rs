@@ -44,14 +44,19 @@ impl Plan {
             schema: form.instruction(),
             prompt: request.prompt.clone(),
         };
-        let framing = blocking(move || framing::first_message(&facts, package.as_ref(), directory.as_ref())).await?;
-        let reasoning = request.options.reasoning.as_ref().map(Reasoning::from).filter(|r| *r != Reasoning::default());
+        let framing =
+            blocking(move || framing::first_message(&facts, package.as_ref(), directory.as_ref())).await?;
+        let reasoning =
+            request.options.reasoning.as_ref().map(Reasoning::from).filter(|r| *r != Reasoning::default());
         Ok(Self { redactor, tools, form, attachments, reasoning, framing })
     }
 }
 
 /// The directory an agent works from. It is never another one than was asked for.
-fn working_directory(workspace: Option<FileTree>, cwd: Option<String>) -> Result<Option<FileTree>, AgentError> {
+fn working_directory(
+    workspace: Option<FileTree>,
+    cwd: Option<String>,
+) -> Result<Option<FileTree>, AgentError> {
     let Some(cwd) = cwd else { return Ok(workspace) };
     let refused = |what: &str| {
         let shown: String = cwd.chars().take(200).collect();
@@ -71,7 +76,9 @@ fn working_directory(workspace: Option<FileTree>, cwd: Option<String>) -> Result
 }
 
 /// Runs file work where it may block.
-pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, AgentError> {
+pub(crate) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, AgentError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| {
         AgentError::new(trestle_contract::ErrorCode::InternalError, format!("reading files failed: {error}"))
     })

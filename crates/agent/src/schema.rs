@@ -123,12 +123,15 @@ mod tests {
             assert!(compile(&schema).is_err(), "{schema}");
         }
         assert!(compile(&serde_json::json!({ "$defs": { "a": {} }, "$ref": "#/$defs/a" })).is_ok());
-        assert!(compile(&serde_json::json!({ "$schema": "http://json-schema.org/draft-07/schema#" })).is_ok());
+        assert!(
+            compile(&serde_json::json!({ "$schema": "http://json-schema.org/draft-07/schema#" })).is_ok()
+        );
     }
 
     #[test]
     fn tuples_are_checked_as_draft_2020_12_does() {
-        let schema = compile(&serde_json::json!({ "prefixItems": [{ "type": "string" }], "items": false })).unwrap();
+        let schema =
+            compile(&serde_json::json!({ "prefixItems": [{ "type": "string" }], "items": false })).unwrap();
         assert!(schema.is_valid(&serde_json::json!(["a"])));
         assert!(!schema.is_valid(&serde_json::json!([1])));
         assert!(!schema.is_valid(&serde_json::json!(["a", 1])));

@@ -74,11 +74,15 @@ impl SkillSet {
 
     /// Executes the tool. Blocks.
     pub(crate) fn read(&self, input: &JsonObject) -> Result<String, AgentError> {
-        let text = |key: &str| input.get(key).and_then(serde_json::Value::as_str).filter(|text| !text.is_empty());
+        let text =
+            |key: &str| input.get(key).and_then(serde_json::Value::as_str).filter(|text| !text.is_empty());
         let known: Vec<&str> = self.skills.iter().map(|skill| skill.name.as_str()).collect();
         let skill = text("name").and_then(|name| self.skills.iter().find(|skill| skill.name == name));
         let skill = skill.ok_or_else(|| {
-            AgentError::invalid("there is no skill of that name", format!("the skills are {}", known.join(", ")))
+            AgentError::invalid(
+                "there is no skill of that name",
+                format!("the skills are {}", known.join(", ")),
+            )
         })?;
         match text("file") {
             Some(file) => skill.file(file),
@@ -110,7 +114,11 @@ impl Skill {
         let body = FrontMatter::read(&text).body;
         let body = clipped(body.trim(), MAX_SKILL_BYTES);
         let mut out = format!("<skill name=\"{}\">\n{body}\n</skill>", self.name);
-        let mut others: Vec<String> = self.folder.list(".").unwrap_or_default().into_iter()
+        let mut others: Vec<String> = self
+            .folder
+            .list(".")
+            .unwrap_or_default()
+            .into_iter()
             .filter(|entry| entry.kind == EntryKind::File && entry.name != "SKILL.md")
             .map(|entry| entry.name)
             .collect();
@@ -151,7 +159,8 @@ fn find(package: Option<&FileTree>, name: &str) -> Result<Skill, AgentError> {
             format!("move it to skills/{name}/SKILL.md"),
         ));
     }
-    let folder = package.subtree(&format!("skills/{name}")).map_err(|error| missing(name, &error.to_string()))?;
+    let folder =
+        package.subtree(&format!("skills/{name}")).map_err(|error| missing(name, &error.to_string()))?;
     let bytes = folder.read("SKILL.md", MAX_READ_BYTES).map_err(|error| missing(name, &error.to_string()))?;
     let description = describe(text_prefix(&bytes));
     Ok(Skill { name: name.to_owned(), description, folder })
@@ -243,9 +252,10 @@ mod tests {
             ("skills/e/SKILL.md", &format!("---\ndescription: {}\n---\n", "é".repeat(400))),
         ]);
         let catalog = resolve(&tree, &["a", "b", "c", "d", "e", "a"]).unwrap().catalog();
-        assert_eq!(catalog[..4].iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(), [
-            "Does: things", "First line", "(no description)", "---",
-        ]);
+        assert_eq!(
+            catalog[..4].iter().map(|(_, text)| text.as_str()).collect::<Vec<_>>(),
+            ["Does: things", "First line", "(no description)", "---",]
+        );
         assert_eq!(catalog.len(), 5, "a skill pinned twice is listed once");
         assert_eq!(catalog[4].1.len(), 500);
     }
@@ -279,7 +289,8 @@ mod tests {
             ("skills/b/SKILL.md", "secret b"),
             ("outside.txt", "outside"),
         ]);
-        std::os::unix::fs::symlink(dir.path().join("outside.txt"), dir.path().join("skills/a/link.txt")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("outside.txt"), dir.path().join("skills/a/link.txt"))
+            .unwrap();
         std::os::unix::fs::symlink("../../outside.txt", dir.path().join("skills/a/climb.txt")).unwrap();
         let skills = resolve(&tree, &["a"]).unwrap();
         let read = |value: serde_json::Value| skills.read(value.as_object().unwrap());
@@ -300,7 +311,11 @@ mod tests {
             json!({ "name": "a", "file": "sub" }),
             json!({ "name": "a", "file": "/etc/passwd" }),
         ] {
-            assert_eq!(read(input.clone()).err().map(|error| error.code), Some(ErrorCode::ValidationFailed), "{input}");
+            assert_eq!(
+                read(input.clone()).err().map(|error| error.code),
+                Some(ErrorCode::ValidationFailed),
+                "{input}"
+            );
         }
     }
 }

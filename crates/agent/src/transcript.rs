@@ -3,7 +3,8 @@ use trestle_domain::Redactor;
 
 /// How many of the newest tool results keep their images.
 const IMAGES_KEPT: usize = 3;
-const DROPPED_IMAGE: &str = "[an older image was dropped to save space; take a new screenshot if it is needed]";
+const DROPPED_IMAGE: &str =
+    "[an older image was dropped to save space; take a new screenshot if it is needed]";
 
 /// The conversation of a leaf. It holds no secret that was known when it was last read.
 pub(crate) struct Transcript {
@@ -112,7 +113,9 @@ mod tests {
 
     fn image(mime_type: &str) -> ContentPart {
         let data = Some("aGk=".to_owned());
-        ContentPart::File { file: FileSource { mime_type: mime_type.to_owned(), data, url: None, filename: None } }
+        ContentPart::File {
+            file: FileSource { mime_type: mime_type.to_owned(), data, url: None, filename: None },
+        }
     }
 
     fn results(parts: Vec<Vec<ContentPart>>) -> ChatMessage {
@@ -139,14 +142,22 @@ mod tests {
     fn the_newest_three_results_keep_their_images() {
         let mut transcript = Transcript::new(Redactor::default());
         transcript.push(ChatMessage::User { content: Content::Parts(vec![image("image/png")]) });
-        transcript.push(results(vec![vec![image("image/png"), image("image/png")], vec![image("application/pdf")]]));
+        transcript.push(results(vec![
+            vec![image("image/png"), image("image/png")],
+            vec![image("application/pdf")],
+        ]));
         transcript.push(results(vec![vec![image("image/jpeg")], vec![image("image/png")]]));
         transcript.push(results(vec![vec![image("image/png")]]));
         for _ in 0..2 {
             transcript.drop_stale_images();
             let messages = transcript.messages();
-            assert_eq!(messages.iter().map(images_left).collect::<Vec<_>>(), [vec![], vec![0, 0], vec![1, 1], vec![1]]);
-            assert!(matches!(&messages[0], ChatMessage::User { content: Content::Parts(parts) } if is_image(&parts[0])));
+            assert_eq!(
+                messages.iter().map(images_left).collect::<Vec<_>>(),
+                [vec![], vec![0, 0], vec![1, 1], vec![1]]
+            );
+            assert!(
+                matches!(&messages[0], ChatMessage::User { content: Content::Parts(parts) } if is_image(&parts[0]))
+            );
         }
         let ChatMessage::ToolResults { results } = &transcript.messages()[1] else { panic!() };
         assert_eq!(results[0].content.text(), DROPPED_IMAGE.repeat(2));

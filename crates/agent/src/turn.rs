@@ -26,7 +26,8 @@ impl Leaf<'_> {
         let mut cancelled = pin!(self.host.cancelled());
         self.unless(&mut cancelled, self.host.clear_budget()).await??;
         self.calls += 1;
-        let call = ModelCall { agent_id: self.request.agent_id.as_str().to_owned(), number: self.calls, kind };
+        let call =
+            ModelCall { agent_id: self.request.agent_id.as_str().to_owned(), number: self.calls, kind };
         let options = &self.request.options;
         let request = InferenceRequest {
             model: options.model.clone(),

@@ -40,8 +40,12 @@ async fn a_plain_answer_has_the_plain_sequence_of_events() {
     assert_eq!(host.usages(), [(Some("test/model".to_owned()), 10, 4, false)]);
     let requests = host.requests();
     let [sent] = &requests[..] else { panic!("one model call") };
-    let [ChatMessage::User { content: Content::Text(text) }] = &sent.messages[..] else { panic!("one bare text") };
-    assert!(text.ends_with("\n\nSay hello") && text.starts_with("<env>\nDate: Monday, 2025-12-01 UTC\n</env>"));
+    let [ChatMessage::User { content: Content::Text(text) }] = &sent.messages[..] else {
+        panic!("one bare text")
+    };
+    assert!(
+        text.ends_with("\n\nSay hello") && text.starts_with("<env>\nDate: Monday, 2025-12-01 UTC\n</env>")
+    );
     assert!(sent.tools.is_empty() && sent.reasoning.is_none());
 }
 
@@ -63,40 +67,65 @@ async fn tools_run_at_once_and_their_results_go_back_in_call_order() {
     host.model(vec![
         Reply::frames(vec![
             delta("Looking"),
-            tool_turn("Looking", vec![call("c1", "slow", json!({ "q": 1 })), call("c2", "weather", json!({}))], 10, 1),
+            tool_turn(
+                "Looking",
+                vec![call("c1", "slow", json!({ "q": 1 })), call("c2", "weather", json!({}))],
+                10,
+                1,
+            ),
         ]),
         Reply::frames(vec![delta("Done"), text_turn("Done", 20, 2)]),
     ]);
     // The first call can finish only after the second one has.
-    host.tool("slow", |gate| Box::pin(async move {
-        gate.acquire().await.unwrap().forget();
-        Ok(RawJson::parse("{\"b\": 1.50}").unwrap())
-    }));
-    host.tool("weather", |gate| Box::pin(async move {
-        gate.add_permits(1);
-        Ok(RawJson::parse("\"sunny\\nand warm\"").unwrap())
-    }));
+    host.tool("slow", |gate| {
+        Box::pin(async move {
+            gate.acquire().await.unwrap().forget();
+            Ok(RawJson::parse("{\"b\": 1.50}").unwrap())
+        })
+    });
+    host.tool("weather", |gate| {
+        Box::pin(async move {
+            gate.add_permits(1);
+            Ok(RawJson::parse("\"sunny\\nand warm\"").unwrap())
+        })
+    });
     let options = json!({ "tools": serde_json::from_str::<serde_json::Value>(WEATHER).unwrap() });
     assert_eq!(run_leaf(&host, request("p", options)).await.unwrap().get(), "\"Done\"");
     assert_eq!(
         host.kinds()[1..],
         [
-            "text_start", "text_delta", "text_end",
-            "tool_call_start", "tool_call_input_complete", "tool_call_executing",
-            "tool_call_start", "tool_call_input_complete", "tool_call_executing",
-            "tool_call_result", "tool_call_result",
-            "text_start", "text_delta", "text_end", "turn_ended",
+            "text_start",
+            "text_delta",
+            "text_end",
+            "tool_call_start",
+            "tool_call_input_complete",
+            "tool_call_executing",
+            "tool_call_start",
+            "tool_call_input_complete",
+            "tool_call_executing",
+            "tool_call_result",
+            "tool_call_result",
+            "text_start",
+            "text_delta",
+            "text_end",
+            "turn_ended",
         ]
     );
     let events = host.events();
     assert_eq!(events[4], json!({ "kind": "tool_call_start", "toolCallId": "c1", "toolName": "slow" }));
-    assert_eq!(events[5], json!({ "kind": "tool_call_input_complete", "toolCallId": "c1", "input": { "q": 1 } }));
+    assert_eq!(
+        events[5],
+        json!({ "kind": "tool_call_input_complete", "toolCallId": "c1", "input": { "q": 1 } })
+    );
     let result = json!({ "kind": "tool_call_result", "toolCallId": "c2", "result": { "humanSummary": "sunny and warm" } });
     assert_eq!(events[10], result, "the faster one is shown first");
     assert_eq!(events[12]["blockId"], "text-2");
     assert_eq!(events.last().unwrap()["usage"], json!({ "inputTokens": 30, "outputTokens": 3 }));
     let requests = host.requests();
-    assert_eq!(requests[0].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(), ["weather", "slow"]);
+    assert_eq!(
+        requests[0].tools.iter().map(|tool| tool.name.as_str()).collect::<Vec<_>>(),
+        ["weather", "slow"]
+    );
     assert_eq!(
         serde_json::to_value(&requests[1].messages[1..]).unwrap(),
         json!([
@@ -119,12 +148,17 @@ async fn a_tool_that_fails_or_does_not_exist_goes_back_to_the_model() {
     let mut broken = call("c3", "weather", json!({}));
     broken.invalid_input = Some("{\"q\": ".to_owned());
     host.model(vec![
-        Reply::frames(vec![tool_turn("", vec![call("c1", "weather", json!({})), call("c2", "invented", json!({})), broken], 1, 1)]),
+        Reply::frames(vec![tool_turn(
+            "",
+            vec![call("c1", "weather", json!({})), call("c2", "invented", json!({})), broken],
+            1,
+            1,
+        )]),
         Reply::frames(vec![text_turn("ok", 1, 1)]),
     ]);
-    host.tool("weather", |_| Box::pin(async {
-        Err(AgentError::new(ErrorCode::ToolError, "no network").with_hint("try later"))
-    }));
+    host.tool("weather", |_| {
+        Box::pin(async { Err(AgentError::new(ErrorCode::ToolError, "no network").with_hint("try later")) })
+    });
     let options = json!({ "tools": serde_json::from_str::<serde_json::Value>(WEATHER).unwrap() });
     run_leaf(&host, request("p", options)).await.unwrap();
     let of = |id: &str| -> Vec<serde_json::Value> {
@@ -137,14 +171,23 @@ async fn a_tool_that_fails_or_does_not_exist_goes_back_to_the_model() {
     assert_eq!(of("c1")[3]["error"], json!({ "code": "TOOL_ERROR", "message": "no network" }));
     for id in ["c2", "c3"] {
         let kinds: Vec<_> = of(id).iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(kinds, ["tool_call_start", "tool_call_input_complete", "tool_call_error"], "{id} never ran");
+        assert_eq!(
+            kinds,
+            ["tool_call_start", "tool_call_input_complete", "tool_call_error"],
+            "{id} never ran"
+        );
         assert_eq!(of(id)[2]["error"]["code"], "VALIDATION_FAILED");
     }
     let requests = host.requests();
     let ChatMessage::ToolResults { results } = &requests[1].messages[2] else { panic!("results") };
-    let shown: Vec<(bool, String)> = results.iter().map(|result| (result.is_error, result.content.text())).collect();
+    let shown: Vec<(bool, String)> =
+        results.iter().map(|result| (result.is_error, result.content.text())).collect();
     assert_eq!(shown[0], (true, "Tool failed: no network\nHint: try later".to_owned()));
-    assert!(shown[1].0 && shown[1].1.contains("there is no tool \"invented\"") && shown[1].1.contains("weather, slow"));
+    assert!(
+        shown[1].0
+            && shown[1].1.contains("there is no tool \"invented\"")
+            && shown[1].1.contains("weather, slow")
+    );
     assert!(shown[2].0 && shown[2].1.contains("arguments were not a JSON object"));
     assert_eq!(host.invocations().len(), 1);
 }
@@ -227,11 +270,21 @@ async fn no_secret_reaches_the_model_the_events_or_the_error() {
             delta("er22-val"),
             InferenceFrame::Reasoning { text: "hunter22-value".to_owned() },
             delta("ue!"),
-            tool_turn("it is hunter22-value!", vec![call("c", "weather", json!({ "k": "hunter22-value" }))], 1, 1),
+            tool_turn(
+                "it is hunter22-value!",
+                vec![call("c", "weather", json!({ "k": "hunter22-value" }))],
+                1,
+                1,
+            ),
         ]),
-        Reply::fails(AgentError::new(ErrorCode::ProviderError, "400: key hunter22-value").with_hint("not hunter22-value")),
+        Reply::fails(
+            AgentError::new(ErrorCode::ProviderError, "400: key hunter22-value")
+                .with_hint("not hunter22-value"),
+        ),
     ]);
-    host.tool("weather", |_| Box::pin(async { Ok(RawJson::parse("{\"token\":\"hunter22-value\"}").unwrap()) }));
+    host.tool("weather", |_| {
+        Box::pin(async { Ok(RawJson::parse("{\"token\":\"hunter22-value\"}").unwrap()) })
+    });
     let options = json!({
         "name": "hunter22-value",
         "tools": [{ "name": "weather", "description": "uses hunter22-value", "input_schema": { "default": "hunter22-value" } }],
@@ -247,7 +300,11 @@ async fn no_secret_reaches_the_model_the_events_or_the_error() {
         assert!(text.matches("[redacted:KEY]").count() >= 4, "{where_}: {text}");
     }
     assert_eq!(host.texts().concat(), "it is [redacted:KEY]!");
-    assert_eq!(host.invocations()[0].input.get(), "{\"k\":\"hunter22-value\"}", "the tool gets what the model wrote");
+    assert_eq!(
+        host.invocations()[0].input.get(),
+        "{\"k\":\"hunter22-value\"}",
+        "the tool gets what the model wrote"
+    );
 }
 
 #[tokio::test]
@@ -258,35 +315,56 @@ async fn an_answer_that_misses_its_schema_gets_one_more_turn() {
         Reply::frames(vec![delta("{\"n\":\"five\"}"), text_turn("{\"n\":\"five\"}", 10, 1)]),
         Reply::frames(vec![delta("Sure: {\"n\": 5.0}"), text_turn("Sure: {\"n\": 5.0}", 20, 2)]),
     ]);
-    let options = json!({ "schema": schema, "tools": serde_json::from_str::<serde_json::Value>(WEATHER).unwrap() });
+    let options =
+        json!({ "schema": schema, "tools": serde_json::from_str::<serde_json::Value>(WEATHER).unwrap() });
     let answer = run_leaf(&host, request("p", options)).await.unwrap();
     assert_eq!(answer.get(), "{\"n\": 5.0}", "byte for byte");
     let events = host.events();
-    let blocks: Vec<_> = events.iter().filter(|event| event["kind"] == "text_start").map(|event| event["blockId"].clone()).collect();
+    let blocks: Vec<_> = events
+        .iter()
+        .filter(|event| event["kind"] == "text_start")
+        .map(|event| event["blockId"].clone())
+        .collect();
     assert_eq!(blocks, ["text-1", "text-schema-retry"]);
     assert_eq!(events.last().unwrap()["usage"], json!({ "inputTokens": 30, "outputTokens": 3 }));
     let requests = host.requests();
-    assert!(requests[0].messages[0..1].iter().any(|message| serde_json::to_string(message).unwrap().contains("JSON Schema")));
+    assert!(
+        requests[0].messages[0..1]
+            .iter()
+            .any(|message| serde_json::to_string(message).unwrap().contains("JSON Schema"))
+    );
     assert!(!requests[0].tools.is_empty() && requests[1].tools.is_empty());
     let ChatMessage::User { content } = requests[1].messages.last().unwrap() else { panic!("a correction") };
     assert!(content.text().contains("/n:") && content.text().contains("integer"), "{}", content.text());
     assert_eq!(host.calls()[1].kind, ModelCallKind::SchemaRetry);
-    assert_eq!(host.calls().iter().map(|call| call.key()).collect::<Vec<_>>(), ["agent-1/1", "agent-1/2/schema-retry"]);
+    assert_eq!(
+        host.calls().iter().map(|call| call.key()).collect::<Vec<_>>(),
+        ["agent-1/1", "agent-1/2/schema-retry"]
+    );
 }
 
 #[tokio::test]
 async fn a_second_miss_is_a_validation_failure_with_its_turn_ended() {
-    for (answer, fragment) in [("no json", "not valid JSON (after a retry)"), ("{}", "does not satisfy its schema (after a retry)")] {
+    for (answer, fragment) in
+        [("no json", "not valid JSON (after a retry)"), ("{}", "does not satisfy its schema (after a retry)")]
+    {
         let host = ScriptedHost::new();
-        host.model(vec![Reply::frames(vec![text_turn(answer, 1, 1)]), Reply::frames(vec![text_turn(answer, 1, 1)])]);
-        let error = run_leaf(&host, request("p", json!({ "schema": { "required": ["n"] } }))).await.unwrap_err();
+        host.model(vec![
+            Reply::frames(vec![text_turn(answer, 1, 1)]),
+            Reply::frames(vec![text_turn(answer, 1, 1)]),
+        ]);
+        let error =
+            run_leaf(&host, request("p", json!({ "schema": { "required": ["n"] } }))).await.unwrap_err();
         assert_eq!(error.code, ErrorCode::ValidationFailed);
         assert!(error.message.contains(fragment), "{}", error.message);
         assert!(error.hint.unwrap().contains(answer));
         assert_eq!(host.kinds().iter().filter(|kind| *kind == "turn_ended").count(), 1);
         let events = host.events();
         let last = events.last().unwrap();
-        assert_eq!((last["reason"].as_str(), last["error"]["code"].as_str()), (Some("error"), Some("VALIDATION_FAILED")));
+        assert_eq!(
+            (last["reason"].as_str(), last["error"]["code"].as_str()),
+            (Some("error"), Some("VALIDATION_FAILED"))
+        );
         assert_eq!(last["error"].get("hint"), None);
     }
 }
@@ -344,7 +422,12 @@ async fn a_cancel_ends_every_kind_of_wait() {
             "connect" => host.model(vec![Reply::never()]),
             "stream" => host.model(vec![Reply::frames(vec![delta("half an answer")]).then_never()]),
             _ => {
-                host.model(vec![Reply::frames(vec![tool_turn("", vec![call("c", "slow", json!({}))], 1, 1)])]);
+                host.model(vec![Reply::frames(vec![tool_turn(
+                    "",
+                    vec![call("c", "slow", json!({}))],
+                    1,
+                    1,
+                )])]);
                 host.tool("slow", |_| Box::pin(std::future::pending()));
             }
         }
@@ -356,14 +439,21 @@ async fn a_cancel_ends_every_kind_of_wait() {
         };
         let (outcome, ()) = tokio::join!(leaf, cancel);
         let error = outcome.unwrap_err();
-        assert_eq!((error.code, error.reason.as_deref()), (ErrorCode::Cancelled, Some("cancelled")), "{place}");
+        assert_eq!(
+            (error.code, error.reason.as_deref()),
+            (ErrorCode::Cancelled, Some("cancelled")),
+            "{place}"
+        );
         let kinds = host.kinds();
         assert_eq!(kinds.iter().filter(|kind| *kind == "turn_ended").count(), 1, "{place}: {kinds:?}");
         assert_eq!(kinds.last().unwrap(), "turn_ended", "{place}");
         assert_eq!(host.events().last().unwrap()["error"]["code"], "CANCELLED");
         if place == "stream" {
             let usages = host.usages();
-            assert!(usages.len() == 1 && usages[0].3 && usages[0].1 > 0 && usages[0].2 == 4, "a guess: {usages:?}");
+            assert!(
+                usages.len() == 1 && usages[0].3 && usages[0].1 > 0 && usages[0].2 == 4,
+                "a guess: {usages:?}"
+            );
         }
         if place == "tool" {
             assert_eq!(kinds[kinds.len() - 2], "tool_call_error");
@@ -407,7 +497,8 @@ async fn a_failed_model_call_ends_the_turn_with_its_code() {
     for (reply, code, message) in [
         (
             Reply::frames(vec![InferenceFrame::Error {
-                error: serde_json::from_value(json!({ "code": "MODEL_UNRESOLVED", "message": "no model" })).unwrap(),
+                error: serde_json::from_value(json!({ "code": "MODEL_UNRESOLVED", "message": "no model" }))
+                    .unwrap(),
             }]),
             "MODEL_UNRESOLVED",
             "no model",
@@ -428,24 +519,33 @@ async fn a_failed_model_call_ends_the_turn_with_its_code() {
         assert!(error.message.contains(message), "{}", error.message);
         let events = host.events();
         assert_eq!(events.last().unwrap()["error"]["code"], code);
-        assert_eq!(host.usages().len(), usize::from(message == "ended without a result"), "only what had begun is charged");
+        assert_eq!(
+            host.usages().len(),
+            usize::from(message == "ended without a result"),
+            "only what had begun is charged"
+        );
     }
 }
 
 #[tokio::test]
 async fn the_last_turn_has_no_tools_and_its_text_is_the_answer() {
     let host = ScriptedHost::new();
-    let turn = |n: u64| Reply::frames(vec![tool_turn("so far", vec![call("c", "weather", json!({ "n": n }))], 1, 1)]);
+    let turn = |n: u64| {
+        Reply::frames(vec![tool_turn("so far", vec![call("c", "weather", json!({ "n": n }))], 1, 1)])
+    };
     host.model((1..=6).map(turn).collect());
     host.tool("weather", |_| Box::pin(async { Ok(RawJson::null()) }));
     let tools = serde_json::from_str::<serde_json::Value>(WEATHER).unwrap();
-    let answer = run_leaf(&host, request("p", json!({ "tools": tools, "maxIterations": 5.9 }))).await.unwrap();
+    let answer =
+        run_leaf(&host, request("p", json!({ "tools": tools, "maxIterations": 5.9 }))).await.unwrap();
     assert_eq!(answer.get(), "\"so far\"");
     let requests = host.requests();
     assert_eq!(requests.len(), 6);
     assert!(requests[..5].iter().all(|request| request.tools.len() == 2) && requests[5].tools.is_empty());
     let notes = |index: usize| serde_json::to_string(&requests[index].messages).unwrap();
-    assert!(!notes(1).contains("[note: countdown]") && notes(2).contains("[note: countdown] 3 tool turns remain"));
+    assert!(
+        !notes(1).contains("[note: countdown]") && notes(2).contains("[note: countdown] 3 tool turns remain")
+    );
     assert_eq!(host.invocations().len(), 5, "the calls of the last turn are not made");
 }
 
@@ -458,7 +558,11 @@ async fn an_agent_that_goes_in_circles_is_told_and_then_stopped() {
     let tools = serde_json::from_str::<serde_json::Value>(WEATHER).unwrap();
     let error = run_leaf(&host, request("p", json!({ "tools": tools }))).await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ProgramError);
-    assert_eq!((host.requests().len(), host.invocations().len()), (5, 4), "stopped before the tools of the fifth turn");
+    assert_eq!(
+        (host.requests().len(), host.invocations().len()),
+        (5, 4),
+        "stopped before the tools of the fifth turn"
+    );
     let last = host.requests().pop().unwrap();
     assert_eq!(serde_json::to_string(&last.messages).unwrap().matches("[note: repeated-calls]").count(), 1);
 }
@@ -479,7 +583,9 @@ async fn attachments_follow_the_text_and_skills_are_read_from_the_package() {
     });
     run_leaf(&host, request("PROMPT", options)).await.unwrap();
     let requests = host.requests();
-    let ChatMessage::User { content: Content::Parts(parts) } = &requests[0].messages[0] else { panic!("parts") };
+    let ChatMessage::User { content: Content::Parts(parts) } = &requests[0].messages[0] else {
+        panic!("parts")
+    };
     let ContentPart::Text { text } = &parts[0] else { panic!("text first") };
     assert!(text.contains("- pdf: Reads PDFs") && text.ends_with("PROMPT"));
     assert!(text.contains("api guide") && !text.contains("root guide"), "the working directory decides");

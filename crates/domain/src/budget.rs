@@ -123,7 +123,11 @@ impl BudgetMeter {
     fn usd_breach(&self, caps: &BudgetCaps) -> Option<Breach> {
         let cap = caps.max_usd?;
         let cap_micros = (cap * 1e6).round();
-        (to_f64(self.cost_micros) > cap_micros).then(|| Breach { dimension: BudgetDimension::Usd, spent: self.usd(), cap })
+        (to_f64(self.cost_micros) > cap_micros).then(|| Breach {
+            dimension: BudgetDimension::Usd,
+            spent: self.usd(),
+            cap,
+        })
     }
 }
 
@@ -138,20 +142,37 @@ mod tests {
     use proptest::prelude::*;
 
     fn turn(input: u64, output: u64, cost: u64) -> MeteredTurn {
-        MeteredTurn { input_tokens: input, output_tokens: output, cost_micros: cost, ..MeteredTurn::default() }
+        MeteredTurn {
+            input_tokens: input,
+            output_tokens: output,
+            cost_micros: cost,
+            ..MeteredTurn::default()
+        }
     }
 
     #[test]
     fn a_cap_may_be_reached_but_not_passed() {
         let mut meter = BudgetMeter::default();
         meter.record(&turn(60, 40, 100_000));
-        let caps = |tokens, usd| BudgetCaps { max_tokens: Some(tokens), max_usd: Some(usd), max_compute_seconds: Some(9) };
+        let caps = |tokens, usd| BudgetCaps {
+            max_tokens: Some(tokens),
+            max_usd: Some(usd),
+            max_compute_seconds: Some(9),
+        };
         assert_eq!(meter.breach(&caps(100, 0.1), 9), None);
         assert_eq!(meter.breach(&caps(99, 0.1), 9).unwrap().dimension, BudgetDimension::Tokens);
         assert_eq!(meter.breach(&caps(100, 0.099_999), 9).unwrap().dimension, BudgetDimension::Usd);
         assert_eq!(meter.breach(&caps(100, 0.1), 10).unwrap().dimension, BudgetDimension::Compute);
-        assert_eq!(meter.breach(&caps(99, 0.0), 99).unwrap().dimension, BudgetDimension::Tokens, "tokens come first");
-        assert_eq!(meter.breach(&caps(100, 0.0), 99).unwrap().dimension, BudgetDimension::Usd, "then dollars");
+        assert_eq!(
+            meter.breach(&caps(99, 0.0), 99).unwrap().dimension,
+            BudgetDimension::Tokens,
+            "tokens come first"
+        );
+        assert_eq!(
+            meter.breach(&caps(100, 0.0), 99).unwrap().dimension,
+            BudgetDimension::Usd,
+            "then dollars"
+        );
         assert_eq!(meter.breach(&BudgetCaps::default(), u64::MAX), None);
     }
 

@@ -30,7 +30,9 @@ pub enum CanonicalError {
 pub fn canonical_json(text: &str) -> Result<String, CanonicalError> {
     let mut reader = Reader { text, tokens: tokens(text).peekable(), read_to: 0 };
     let node = reader.value(0)?;
-    if reader.tokens.next().is_some() || !text[reader.read_to..].bytes().all(|byte| byte.is_ascii_whitespace()) {
+    if reader.tokens.next().is_some()
+        || !text[reader.read_to..].bytes().all(|byte| byte.is_ascii_whitespace())
+    {
         return Err(CanonicalError::NotJson);
     }
     let mut out = String::with_capacity(text.len());
@@ -214,8 +216,27 @@ mod tests {
     #[test]
     fn what_is_not_json_has_no_canonical_form() {
         for text in [
-            "", " ", "{", "[1,]", "{\"a\":1,}", "{a:1}", "01", "1.", ".5", "+1", "1e", "tru", "NaN", "[1 2]", "1 2", "\"a",
-            "'a'", "{\"a\" 1}", "[}", "\"\\q\"", "null\"",
+            "",
+            " ",
+            "{",
+            "[1,]",
+            "{\"a\":1,}",
+            "{a:1}",
+            "01",
+            "1.",
+            ".5",
+            "+1",
+            "1e",
+            "tru",
+            "NaN",
+            "[1 2]",
+            "1 2",
+            "\"a",
+            "'a'",
+            "{\"a\" 1}",
+            "[}",
+            "\"\\q\"",
+            "null\"",
         ] {
             assert_eq!(canonical_json(text), Err(CanonicalError::NotJson), "{text}");
         }

@@ -163,7 +163,9 @@ mod tests {
 
     #[test]
     fn a_new_block_is_a_gap_only_when_batches_may_overtake() {
-        let shown = |previous, next, delivery| Watermark::at(previous).offer(next, 0, delivery, 0) == Visibility::Shown;
+        let shown = |previous, next, delivery| {
+            Watermark::at(previous).offer(next, 0, delivery, 0) == Visibility::Shown
+        };
         assert!(shown(0, 1, Delivery::AnyOrder));
         assert!(shown(0, 1_000_001, Delivery::InOrder));
         assert!(!shown(0, 1_000_001, Delivery::AnyOrder));

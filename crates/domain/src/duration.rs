@@ -32,7 +32,10 @@ pub fn parse_duration_ms(text: &str) -> Result<i64, DurationError> {
     }
     // 2^53 ms are 285,000 years; beyond it a double no longer counts milliseconds.
     if total.is_finite() && total <= 9_007_199_254_740_992.0 {
-        #[allow(clippy::cast_possible_truncation, reason = "checked to lie within the exact range of a double")]
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "checked to lie within the exact range of a double"
+        )]
         Ok(total as i64)
     } else {
         Err(fail())
@@ -52,7 +55,8 @@ fn unit_ms(unit: &str) -> Option<f64> {
 
 /// A duration as a person writes it, in its two largest units: `2d 3h`, `1m 5s`, `40ms`.
 pub fn format_duration(ms: i64) -> String {
-    const UNITS: [(i64, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    const UNITS: [(i64, &str); 5] =
+        [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
     let ms = ms.max(0);
     let first = UNITS.iter().position(|(size, _)| ms >= *size);
     let Some(first) = first else { return "0s".to_owned() };
@@ -91,7 +95,8 @@ mod tests {
 
     #[test]
     fn what_is_no_duration_is_refused_with_a_bounded_echo() {
-        for text in ["", "  ", "5", "s", "5 parsecs", "-5s", "1..5s", "5s x", "1e3s", "99999999999999999999d"] {
+        for text in ["", "  ", "5", "s", "5 parsecs", "-5s", "1..5s", "5s x", "1e3s", "99999999999999999999d"]
+        {
             assert!(parse_duration_ms(text).is_err(), "{text}");
         }
         let error = parse_duration_ms(&"9".repeat(10_000)).unwrap_err();

@@ -69,7 +69,8 @@ mod tests {
 
     #[test]
     fn an_authors_key_replaces_input_and_ordinal() {
-        let by_key = |slug, input, key| child_identity("p", slug, Some(input), ChildKey::Author(key)).unwrap();
+        let by_key =
+            |slug, input, key| child_identity("p", slug, Some(input), ChildKey::Author(key)).unwrap();
         assert_eq!(by_key("s", "1", "k"), by_key("s", "2", "k"));
         assert_ne!(by_key("s", "1", "k"), by_key("t", "1", "k"));
         assert_ne!(by_key("s", "1", "k"), by_key("s", "1", "l"));

@@ -42,7 +42,10 @@ pub(crate) fn tokens(text: &str) -> impl Iterator<Item = Token> + '_ {
                 Some(Token::Text(start..at))
             }
             _ => {
-                while bytes.get(at).is_some_and(|byte| !b"{}[],:\"".contains(byte) && !byte.is_ascii_whitespace()) {
+                while bytes
+                    .get(at)
+                    .is_some_and(|byte| !b"{}[],:\"".contains(byte) && !byte.is_ascii_whitespace())
+                {
                     at += 1;
                 }
                 Some(Token::Word(start..at))
@@ -70,7 +73,8 @@ pub(crate) fn decode_units(literal: &str) -> Option<Vec<u16>> {
                 't' => 0x09,
                 'u' => {
                     let rest = chars.as_str();
-                    let digits = rest.get(..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+                    let digits =
+                        rest.get(..4).filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
                     chars = rest[4..].chars();
                     u16::from_str_radix(digits, 16).ok()?
                 }

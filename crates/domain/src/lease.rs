@@ -52,7 +52,9 @@ pub fn pool_claim(facts: PoolClaimFacts<'_>) -> ClaimDecision {
             ClaimDecision::Repeat
         }
         Some(_) => ClaimDecision::Conflict,
-        None if facts.offered_to == Some(facts.runner) && facts.status == RunStatus::Pending => ClaimDecision::Grant,
+        None if facts.offered_to == Some(facts.runner) && facts.status == RunStatus::Pending => {
+            ClaimDecision::Grant
+        }
         None => ClaimDecision::Conflict,
     }
 }

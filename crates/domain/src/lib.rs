@@ -33,17 +33,19 @@ pub use identity::{ChildKey, child_identity, input_digest};
 pub use ids::new_ulid;
 pub use js_number::js_number_text;
 pub use lease::{
-    Admission, CLAIM_LEASE_MS, Call, ClaimDecision, LossOutcome, MAX_ATTEMPTS, MAX_LOSSES_IN_A_ROW, ORIGINAL_LEASE_MS,
-    PoolClaimFacts, RunAccess, RunClaimFacts, TELEMETRY_GRACE_MS, WORKER_MARGIN_FLOOR_MS, admit, after_loss,
-    boot_extension, expired, may_offer, must_drain, pool_claim, renewed_until, run_claim, worker_deadline,
+    Admission, CLAIM_LEASE_MS, Call, ClaimDecision, LossOutcome, MAX_ATTEMPTS, MAX_LOSSES_IN_A_ROW,
+    ORIGINAL_LEASE_MS, PoolClaimFacts, RunAccess, RunClaimFacts, TELEMETRY_GRACE_MS, WORKER_MARGIN_FLOOR_MS,
+    admit, after_loss, boot_extension, expired, may_offer, must_drain, pool_claim, renewed_until, run_claim,
+    worker_deadline,
 };
 pub use redact::{
-    MIN_DERIVED_BYTES, MIN_RAW_BYTES, PROGRAM_PLACEHOLDER, Placeholder, Redactor, StreamRedactor, TextRedactor,
+    MIN_DERIVED_BYTES, MIN_RAW_BYTES, PROGRAM_PLACEHOLDER, Placeholder, Redactor, StreamRedactor,
+    TextRedactor,
 };
 pub use retry::{CONTROL_DELAYS_MS, Disposition, Failure, Lane, disposition};
 pub use run::{RunEvent, RunRefusal, transition};
 pub use timeline::{CancelStage, CancelTimeline};
 pub use token::{
-    DerivedToken, RandomToken, RunTokenKind, ServerKey, TokenKind, derive_token, hash_token, new_random_token,
-    verify_token,
+    DerivedToken, RandomToken, RunTokenKind, ServerKey, TokenKind, derive_token, hash_token,
+    new_random_token, verify_token,
 };

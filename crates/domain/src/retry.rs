@@ -38,10 +38,14 @@ pub enum Disposition {
 pub const fn disposition(lane: Lane, failure: Failure) -> Disposition {
     match (lane, failure) {
         (Lane::InferenceWithContent, _) => Disposition::Surface,
-        (Lane::Control | Lane::Inference, Failure::Transport | Failure::Status(503 | 504)) => Disposition::Retry,
+        (Lane::Control | Lane::Inference, Failure::Transport | Failure::Status(503 | 504)) => {
+            Disposition::Retry
+        }
         // On the inference lane 502 is the word of the model provider, not of a proxy.
         (Lane::Control, Failure::Status(502)) | (Lane::Inference, Failure::Body) => Disposition::Retry,
-        (Lane::Control | Lane::Inference, Failure::Status(_)) | (Lane::Control, Failure::Body) => Disposition::Surface,
+        (Lane::Control | Lane::Inference, Failure::Status(_)) | (Lane::Control, Failure::Body) => {
+            Disposition::Surface
+        }
     }
 }
 

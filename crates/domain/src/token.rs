@@ -189,7 +189,10 @@ mod tests {
         for kind in [RunTokenKind::Run, RunTokenKind::Api] {
             let token = derive_token(&key(), kind, RUN, 3);
             assert_eq!(token, derive_token(&key(), kind, RUN, 3));
-            assert_eq!(verify_token(&key(), &token), Some(DerivedToken { kind, run: RUN.to_owned(), epoch: 3 }));
+            assert_eq!(
+                verify_token(&key(), &token),
+                Some(DerivedToken { kind, run: RUN.to_owned(), epoch: 3 })
+            );
             assert!(token.bytes().all(|byte| byte.is_ascii_graphic()));
         }
         assert!(derive_token(&key(), RunTokenKind::Run, RUN, 3).starts_with("bwrt_"));

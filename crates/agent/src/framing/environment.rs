@@ -8,7 +8,8 @@ const WEEKDAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday
 
 /// What the model should know about where and when it works.
 pub(super) fn block(facts: &Facts, directory: Option<&FileTree>) -> String {
-    let clock = if facts.has_any(&["clock"]) { " (the clock tool tells the exact time, in any zone)" } else { "" };
+    let clock =
+        if facts.has_any(&["clock"]) { " (the clock tool tells the exact time, in any zone)" } else { "" };
     let mut lines = vec![format!("Date: {} UTC{clock}", date(facts.now_ms))];
     if facts.has_any(&FILE_TOOLS) {
         lines.extend(directory.and_then(listing));

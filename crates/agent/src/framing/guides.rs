@@ -104,6 +104,9 @@ impl Guide {
             String::new()
         };
         let Self { source, path, text, .. } = self;
-        format!("<AGENTS.md source=\"{source}\" path=\"{path}\">\n{}{note}\n</AGENTS.md>", text.trim_end_matches('\n'))
+        format!(
+            "<AGENTS.md source=\"{source}\" path=\"{path}\">\n{}{note}\n</AGENTS.md>",
+            text.trim_end_matches('\n')
+        )
     }
 }

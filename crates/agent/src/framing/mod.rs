@@ -23,7 +23,11 @@ impl Facts {
 
 /// The text of the first message: conventions, `AGENTS.md` files, skills, environment, the
 /// author's prompt, and what the answer has to look like. Empty blocks leave no trace. Blocks.
-pub(crate) fn first_message(facts: &Facts, package: Option<&FileTree>, directory: Option<&FileTree>) -> String {
+pub(crate) fn first_message(
+    facts: &Facts,
+    package: Option<&FileTree>,
+    directory: Option<&FileTree>,
+) -> String {
     let blocks = [
         conventions::block(facts),
         guides::block(package, directory),
@@ -39,11 +43,16 @@ fn skills_block(skills: &[(String, String)]) -> Option<String> {
     if skills.is_empty() {
         return None;
     }
-    let rows: String = skills.iter().map(|(name, description)| {
-        let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
-        format!("- {name}: {line}\n")
-    }).collect();
-    Some(format!("<skills>\nBefore a task that one of these skills covers, load it with the `skill` tool.\n{rows}</skills>"))
+    let rows: String = skills
+        .iter()
+        .map(|(name, description)| {
+            let line = description.split_whitespace().collect::<Vec<_>>().join(" ");
+            format!("- {name}: {line}\n")
+        })
+        .collect();
+    Some(format!(
+        "<skills>\nBefore a task that one of these skills covers, load it with the `skill` tool.\n{rows}</skills>"
+    ))
 }
 
 #[cfg(test)]

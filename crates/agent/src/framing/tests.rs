@@ -63,7 +63,9 @@ fn rules_about_tools_appear_with_their_tools() {
     }
     assert_eq!(plain.matches("\n- ").count(), 3);
     let all = block(&["read", "grep", "bash", "edit", "write", "apply_patch", "todo"]);
-    for word in ["read with offset", "shell equivalents", "placeholder", "several edits", "exactly once", "todo list"] {
+    for word in
+        ["read with offset", "shell equivalents", "placeholder", "several edits", "exactly once", "todo list"]
+    {
         assert!(all.contains(word), "{word}");
     }
     assert!(!block(&["read"]).contains("shell equivalents"));

@@ -118,7 +118,11 @@ impl ScriptedHost {
         *self.replies.lock().unwrap() = replies.into();
     }
 
-    pub(crate) fn tool(&self, name: &str, run: impl Fn(Arc<Semaphore>) -> ToolFuture + Send + Sync + 'static) {
+    pub(crate) fn tool(
+        &self,
+        name: &str,
+        run: impl Fn(Arc<Semaphore>) -> ToolFuture + Send + Sync + 'static,
+    ) {
         self.tools.lock().unwrap().insert(name.to_owned(), Box::new(run));
     }
 
@@ -255,7 +259,8 @@ impl Host for ScriptedHost {
         if *self.budget_held.lock().unwrap() {
             return self.never().await;
         }
-        let spent: u64 = self.log.lock().unwrap().usages.iter().map(|(_, input, output, _)| input + output).sum();
+        let spent: u64 =
+            self.log.lock().unwrap().usages.iter().map(|(_, input, output, _)| input + output).sum();
         match *self.budget.lock().unwrap() {
             Some(cap) if spent > cap => Err(AgentError::new(ErrorCode::BudgetExceeded, "max_tokens")),
             _ => Ok(()),
@@ -342,7 +347,8 @@ pub(crate) fn tool_turn(text: &str, calls: Vec<ToolCallRequest>, input: u64, out
 
 fn turn(text: &str, tool_calls: Vec<ToolCallRequest>, input: u64, output: u64) -> InferenceFrame {
     let wants_tools = !tool_calls.is_empty();
-    let usage = TokenCounts { input_tokens: Some(input), output_tokens: Some(output), ..TokenCounts::default() };
+    let usage =
+        TokenCounts { input_tokens: Some(input), output_tokens: Some(output), ..TokenCounts::default() };
     InferenceFrame::Result(Box::new(InferenceResult {
         turn: ChatTurn { text: text.to_owned(), tool_calls, usage, wants_tools },
         model_ref: "test/model".to_owned(),

@@ -24,26 +24,39 @@ fn an_offered_assignment_is_granted_once_and_repeated_to_its_holder() {
     assert_eq!(pool_claim(pool_facts(Some("r1"), false)), ClaimDecision::Repeat);
     assert_eq!(pool_claim(pool_facts(Some("r1"), true)), ClaimDecision::Conflict, "its tokens are in use");
     assert_eq!(pool_claim(pool_facts(Some("r2"), false)), ClaimDecision::Conflict);
-    assert_eq!(pool_claim(PoolClaimFacts { offered_to: Some("r2"), ..pool_facts(None, false) }), ClaimDecision::Conflict);
-    assert_eq!(pool_claim(PoolClaimFacts { offered_to: None, ..pool_facts(None, false) }), ClaimDecision::Conflict);
+    assert_eq!(
+        pool_claim(PoolClaimFacts { offered_to: Some("r2"), ..pool_facts(None, false) }),
+        ClaimDecision::Conflict
+    );
+    assert_eq!(
+        pool_claim(PoolClaimFacts { offered_to: None, ..pool_facts(None, false) }),
+        ClaimDecision::Conflict
+    );
 }
 
 #[test]
 fn only_a_pending_run_is_granted() {
     for status in RunStatus::ALL {
-        let granted = pool_claim(PoolClaimFacts { status, ..pool_facts(None, false) }) == ClaimDecision::Grant;
+        let granted =
+            pool_claim(PoolClaimFacts { status, ..pool_facts(None, false) }) == ClaimDecision::Grant;
         assert_eq!(granted, status == RunStatus::Pending, "{status:?}");
-        let facts = RunClaimFacts { access: RunAccess { status, ..access(1, 1) }, worker: "w", claimed_by: None };
+        let facts =
+            RunClaimFacts { access: RunAccess { status, ..access(1, 1) }, worker: "w", claimed_by: None };
         assert_eq!(run_claim(facts, NOW) == ClaimDecision::Grant, status == RunStatus::Pending, "{status:?}");
     }
 }
 
 #[test]
 fn a_run_claim_is_repeated_to_the_same_worker_of_the_same_epoch() {
-    let facts = |token_epoch, claimed_by| RunClaimFacts { access: access(token_epoch, 2), worker: "w1", claimed_by };
+    let facts =
+        |token_epoch, claimed_by| RunClaimFacts { access: access(token_epoch, 2), worker: "w1", claimed_by };
     assert_eq!(run_claim(facts(2, Some("w1")), NOW), ClaimDecision::Repeat);
     assert_eq!(run_claim(facts(2, Some("w2")), NOW), ClaimDecision::Conflict);
-    assert_eq!(run_claim(facts(1, Some("w1")), NOW), ClaimDecision::Conflict, "the original's attempts share one worker id");
+    assert_eq!(
+        run_claim(facts(1, Some("w1")), NOW),
+        ClaimDecision::Conflict,
+        "the original's attempts share one worker id"
+    );
     assert_eq!(run_claim(facts(2, Some("w1")), NOW + CLAIM_LEASE_MS), ClaimDecision::Conflict);
 }
 
@@ -77,8 +90,14 @@ fn the_live_epoch_may_do_everything_until_either_lease_lapses() {
         assert_eq!(admit(&closed, call, NOW), Admission::Conflict);
     }
     assert_eq!(admit(&live, Call::Cancel, NOW), Admission::Cancel(false));
-    assert_eq!(admit(&RunAccess { status: RunStatus::Cancelling, ..live }, Call::Cancel, NOW), Admission::Cancel(true));
-    assert_eq!(admit(&RunAccess { status: RunStatus::Cancelling, ..live }, Call::Finalize, NOW), Admission::Allow);
+    assert_eq!(
+        admit(&RunAccess { status: RunStatus::Cancelling, ..live }, Call::Cancel, NOW),
+        Admission::Cancel(true)
+    );
+    assert_eq!(
+        admit(&RunAccess { status: RunStatus::Cancelling, ..live }, Call::Finalize, NOW),
+        Admission::Allow
+    );
 }
 
 #[test]
@@ -105,7 +124,11 @@ fn a_worker_stops_a_tenth_and_at_least_five_seconds_early() {
     assert_eq!(worker_deadline(0, 90_000, WORKER_MARGIN_FLOOR_MS), 81_000);
     assert_eq!(worker_deadline(0, 300_000, WORKER_MARGIN_FLOOR_MS), 270_000);
     assert_eq!(worker_deadline(1_000, 20_000, WORKER_MARGIN_FLOOR_MS), 16_000);
-    assert_eq!(worker_deadline(0, 6_000, WORKER_MARGIN_FLOOR_MS), 3_000, "half of a very short lease stays usable");
+    assert_eq!(
+        worker_deadline(0, 6_000, WORKER_MARGIN_FLOOR_MS),
+        3_000,
+        "half of a very short lease stays usable"
+    );
     assert_eq!(worker_deadline(0, 1_800, 100), 1_620);
 }
 

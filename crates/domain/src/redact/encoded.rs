@@ -150,7 +150,8 @@ fn ways_of(encoding: Encoding, c: char) -> Vec<Way> {
             if let Some(letter) = json_letter(c) {
                 ways.push(Way { bytes: vec![b'\\', letter], ignore_case: false });
             }
-            let units = c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
+            let units =
+                c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect::<String>();
             ways.push(Way { bytes: units.into_bytes(), ignore_case: true });
         }
         Encoding::Percent => {

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
-use super::set::{NeedleSet, Piece};
 use super::Redactor;
+use super::set::{NeedleSet, Piece};
 use crate::json_text::{Token, decode_units, encode_units, tokens};
 
 /// Replaces secrets in a JSON text and keeps it JSON.

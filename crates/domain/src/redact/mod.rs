@@ -180,7 +180,11 @@ impl Redactor {
 fn into_text(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes).unwrap_or_else(|error| {
         let chunks = error.as_bytes().utf8_chunks();
-        chunks.flat_map(|chunk| chunk.valid().chars().chain((!chunk.invalid().is_empty()).then_some('\u{FFFD}'))).collect()
+        chunks
+            .flat_map(|chunk| {
+                chunk.valid().chars().chain((!chunk.invalid().is_empty()).then_some('\u{FFFD}'))
+            })
+            .collect()
     })
 }
 

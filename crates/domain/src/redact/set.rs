@@ -73,7 +73,8 @@ impl NeedleSet {
     fn insert(&mut self, needle: Needle, label: u32) {
         let heads = needle.heads();
         let same_head = heads.iter().next().and_then(|head| self.heads.get(head));
-        if same_head.is_some_and(|known| known.iter().any(|index| self.needles[*index as usize].0 == needle)) {
+        if same_head.is_some_and(|known| known.iter().any(|index| self.needles[*index as usize].0 == needle))
+        {
             return;
         }
         let index = u32::try_from(self.needles.len()).unwrap_or(u32::MAX);

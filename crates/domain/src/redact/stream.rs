@@ -39,7 +39,8 @@ impl StreamRedactor {
     fn advance(&mut self, complete: bool) -> Vec<u8> {
         let set = self.redactor.snapshot();
         let mut out = Vec::with_capacity(self.held.len());
-        let shown = set.scan(&self.held, complete, |piece| self.redactor.write(&set, &self.held, piece, &mut out));
+        let shown =
+            set.scan(&self.held, complete, |piece| self.redactor.write(&set, &self.held, piece, &mut out));
         self.held.drain(..shown);
         out
     }

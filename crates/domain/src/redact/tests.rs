@@ -66,7 +66,9 @@ fn a_secret_is_replaced_within_base64_at_every_alignment() {
         }
     }
     let encoded = base64::Engine::encode(&base64::prelude::BASE64_STANDARD, secret);
-    for broken in [format!("{}\n{}", &encoded[..7], &encoded[7..]), format!("{}\r\n{}", &encoded[..1], &encoded[1..])] {
+    for broken in
+        [format!("{}\n{}", &encoded[..7], &encoded[7..]), format!("{}\r\n{}", &encoded[..1], &encoded[1..])]
+    {
         assert!(redactor.redact_str(&broken).starts_with("[REDACTED]"), "wrapped: {broken}");
     }
 }
@@ -105,7 +107,10 @@ fn a_secret_of_several_lines_is_found_however_its_lines_end() {
     assert_eq!(redactor.redact_str(&escaped), "\"[REDACTED]\\n\"");
     let escaped = serde_json::to_string(&key.replace('\n', "\r\n")).unwrap();
     assert_eq!(redactor.redact_str(&escaped), "\"[REDACTED]\\r\\n\"");
-    assert!(!redactor.redact_str("-----BEGIN KEY-----MIIabc").contains("REDACTED"), "a gap is at least one blank");
+    assert!(
+        !redactor.redact_str("-----BEGIN KEY-----MIIabc").contains("REDACTED"),
+        "a gap is at least one blank"
+    );
 }
 
 /// Known bug B1.6 of peers: of a JSON document only the braces were masked.
@@ -120,9 +125,16 @@ fn a_secret_document_is_known_by_its_strings_and_in_every_layout() {
         }
     }
     let value: serde_json::Value = serde_json::from_str(document).unwrap();
-    assert!(!redactor.redact_str(&serde_json::to_string_pretty(&value["nested"]).unwrap()).contains("tok-123"));
+    assert!(
+        !redactor.redact_str(&serde_json::to_string_pretty(&value["nested"]).unwrap()).contains("tok-123")
+    );
     let pretty = crate::json_text::pretty(document);
-    for text in [document.to_owned(), pretty.clone(), pretty.replace("  ", "\t"), document.replace(':', ": ").replace(',', ", ")] {
+    for text in [
+        document.to_owned(),
+        pretty.clone(),
+        pretty.replace("  ", "\t"),
+        document.replace(':', ": ").replace(',', ", "),
+    ] {
         assert_eq!(redactor.redact_str(&text), "[REDACTED]", "{text}");
     }
     assert_eq!(redactor.redact_str("type key nested { } [ ] 5 svc ab"), "type key nested { } [ ] 5 svc ab");
@@ -131,7 +143,8 @@ fn a_secret_document_is_known_by_its_strings_and_in_every_layout() {
 /// Known bug B1.8 of peers: secrets that hold escapes themselves.
 #[test]
 fn a_secret_with_escapes_in_it_is_found() {
-    for secret in ["a%25b%2Fc", r"a\nb\tc\\d", "$(echo hi)`x`", "\u{1}\u{2}binary\u{7f}", "日本語の秘密"] {
+    for secret in ["a%25b%2Fc", r"a\nb\tc\\d", "$(echo hi)`x`", "\u{1}\u{2}binary\u{7f}", "日本語の秘密"]
+    {
         let redactor = redactor(&[secret]);
         assert_eq!(redactor.redact_str(secret), "[REDACTED]");
         let json = serde_json::to_string(&serde_json::json!({ "v": secret })).unwrap();
@@ -146,7 +159,10 @@ fn the_secret_that_starts_first_wins_and_of_those_the_longest() {
     redactor.add("SHORT", "key-1");
     redactor.add("LONG", "key-12345");
     redactor.add("OVERLAP", "345-tail");
-    assert_eq!(redactor.redact_str("key-1 key-12345 key-12345-tail"), "[redacted:SHORT] [redacted:LONG] [redacted:LONG]-tail");
+    assert_eq!(
+        redactor.redact_str("key-1 key-12345 key-12345-tail"),
+        "[redacted:SHORT] [redacted:LONG] [redacted:LONG]-tail"
+    );
     let mut stream = redactor.stream();
     assert_eq!(stream.push(b"a key-1"), b"a ");
     assert_eq!(stream.push(b"23"), b"");
@@ -199,10 +215,16 @@ fn json_keeps_every_byte_that_is_no_secret() {
         assert_eq!(json(same), same);
     }
     assert_eq!(json(r#"{"k\u0041":"a hunter22\ud800 é\u0041"}"#), r#"{"k\u0041":"a [REDACTED]\ud800 éA"}"#);
-    assert_eq!(json(r#"{"hunter22":[1,12345678,-0.123456789]}"#), r#"{"[REDACTED]":[1,"[REDACTED]","[REDACTED]"]}"#);
+    assert_eq!(
+        json(r#"{"hunter22":[1,12345678,-0.123456789]}"#),
+        r#"{"[REDACTED]":[1,"[REDACTED]","[REDACTED]"]}"#
+    );
     assert_eq!(json(r#"["\u0068unter22", "x"]"#), r#"["[REDACTED]", "x"]"#);
     assert_eq!(json(r#"["ab\ncd"]"#), r#"["[REDACTED]"]"#, "the escapes spell the secret");
-    assert_eq!(redactor.redact_value(&serde_json::json!({"a": 12_345_678})), serde_json::json!({"a": "[REDACTED]"}));
+    assert_eq!(
+        redactor.redact_value(&serde_json::json!({"a": 12_345_678})),
+        serde_json::json!({"a": "[REDACTED]"})
+    );
 }
 
 #[test]
@@ -265,7 +287,15 @@ fn form_of(secret: &str, form: u8) -> String {
 fn planted() -> impl Strategy<Value = (Vec<String>, String)> {
     (
         prop::collection::vec(secret(), 1..4),
-        prop::collection::vec(("[ab \n\\]\\[*\"'%\\\\é]{0,10}", any::<prop::sample::Index>(), any::<u8>(), prop::option::of(0_usize..12)), 1..6),
+        prop::collection::vec(
+            (
+                "[ab \n\\]\\[*\"'%\\\\é]{0,10}",
+                any::<prop::sample::Index>(),
+                any::<u8>(),
+                prop::option::of(0_usize..12),
+            ),
+            1..6,
+        ),
         "[ab \n\\]*]{0,10}",
     )
         .prop_map(|(secrets, parts, tail)| {
@@ -383,7 +413,10 @@ fn hundreds_of_secrets_added_one_by_one_are_all_found() {
     assert_eq!(redactor.len(), 400);
     for n in 0..400 {
         let encoded = value(n).replace('/', "%2f");
-        assert_eq!(redactor.redact_str(&format!("<{}|{encoded}>", value(n))), format!("<[redacted:S{n}]|[redacted:S{n}]>"));
+        assert_eq!(
+            redactor.redact_str(&format!("<{}|{encoded}>", value(n))),
+            format!("<[redacted:S{n}]|[redacted:S{n}]>")
+        );
     }
     redactor.add("S1", &value(1));
     assert_eq!(redactor.len(), 400, "the same secret again is not another one");

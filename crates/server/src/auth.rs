@@ -61,11 +61,6 @@ impl RunAuth {
         &self.run
     }
 
-    /// The fencing token of the calling process.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
-    }
-
     /// The proof that the store judges.
     pub(crate) fn fence(&self) -> Fence {
         Fence { run: self.run.clone(), epoch: self.epoch }

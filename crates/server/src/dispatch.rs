@@ -2,7 +2,7 @@
 //! offers whenever a poll arrives, a queue changes, or an unclaimed offer can
 //! be made again. Many polls cost one transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trestle_contract::ids::RunnerId;
-use trestle_store::{Offer, RunnerRow, Store};
+use trestle_store::{Offer, RunnerRow, Store, StoreError};
 
 /// What a parked poll is told.
 #[derive(Debug)]
@@ -21,6 +21,11 @@ pub(crate) enum Delivery {
     LookAgain,
 }
 
+/// Runners of one label set that are asked about first. When one of them is
+/// offered something, twice as many are asked about next.
+const FIRST_ASKED: usize = 4;
+/// Runners of one label set that are asked about at most in one transaction.
+const MOST_ASKED: usize = 64;
 /// How often a pool is looked at again after the store failed.
 const RETRY: Duration = Duration::from_millis(250);
 
@@ -50,7 +55,11 @@ impl Dispatcher {
     /// channel closes at shutdown.
     pub(crate) async fn wait(&self, runner: &RunnerRow) -> oneshot::Receiver<Delivery> {
         let (deliver, delivered) = oneshot::channel();
-        self.tell(Command::Wait { pool: runner.pool.clone(), runner: runner.id.clone(), deliver }).await;
+        self.tell(Command::Wait {
+            pool: runner.pool.clone(),
+            parked: Parked { runner: runner.id.clone(), labels: runner.labels.clone(), deliver },
+        })
+        .await;
         delivered
     }
 
@@ -74,6 +83,7 @@ impl Dispatcher {
 
 struct Parked {
     runner: RunnerId,
+    labels: Vec<String>,
     deliver: oneshot::Sender<Delivery>,
 }
 
@@ -83,8 +93,8 @@ enum Due {
     /// Nobody.
     #[default]
     Nobody,
-    /// Polls that arrived since the last look.
-    Arrived(Vec<RunnerId>),
+    /// Polls that arrived since the last look: so many of the newest.
+    Arrived(usize),
     /// Everybody: the queue changed.
     Everybody,
 }
@@ -123,7 +133,7 @@ impl Task {
 
     fn take(&mut self, command: Command) {
         match command {
-            Command::Wait { pool, runner, deliver } => self.park(pool, runner, deliver),
+            Command::Wait { pool, parked } => self.park(pool, parked),
             Command::Queue(pool) => {
                 if let Some(pool) = self.pools.get_mut(&pool) {
                     pool.due = Due::Everybody;
@@ -147,19 +157,19 @@ impl Task {
         }
     }
 
-    fn park(&mut self, pool: String, runner: RunnerId, deliver: oneshot::Sender<Delivery>) {
+    fn park(&mut self, pool: String, parked: Parked) {
         let pool = self.pools.entry(pool).or_default();
         // Polls that went away are dropped now and then, so that their number
         // stays below that of the live ones.
         if pool.parked.len().is_power_of_two() {
             pool.parked.retain(|parked| !parked.deliver.is_closed());
         }
+        pool.parked.push(parked);
         match &mut pool.due {
-            Due::Nobody => pool.due = Due::Arrived(vec![runner.clone()]),
-            Due::Arrived(runners) => runners.push(runner.clone()),
+            Due::Nobody => pool.due = Due::Arrived(1),
+            Due::Arrived(polls) => *polls += 1,
             Due::Everybody => {}
         }
-        pool.parked.push(Parked { runner, deliver });
     }
 
     fn timers(&mut self, now: Instant) {
@@ -173,40 +183,74 @@ impl Task {
 
     async fn offer(&mut self) {
         for (name, pool) in &mut self.pools {
-            let runners = match std::mem::take(&mut pool.due) {
+            let groups = match std::mem::take(&mut pool.due) {
                 Due::Nobody => continue,
-                Due::Arrived(runners) => distinct(runners),
+                Due::Arrived(polls) => {
+                    let newest = pool.parked.len().saturating_sub(polls);
+                    groups(&pool.parked[newest..])
+                }
                 Due::Everybody => {
                     pool.parked.retain(|parked| !parked.deliver.is_closed());
-                    distinct(pool.parked.iter().map(|parked| parked.runner.clone()))
+                    groups(&pool.parked)
                 }
             };
-            if runners.is_empty() {
+            if groups.is_empty() {
                 continue;
             }
-            let looked = match self.store.make_offers(&runners).await {
-                Ok(offers) => {
-                    for offer in offers {
-                        deliver(&mut pool.parked, offer);
-                    }
-                    self.store.next_offer_at(name).await
-                }
-                Err(error) => Err(error),
-            };
-            pool.again = match looked {
+            pool.again = match look(self.store.as_ref(), name, pool, groups).await {
                 Ok(next) => next.map(|at| {
                     let wait = u64::try_from(at - self.store.now_ms()).unwrap_or(0);
                     Instant::now() + Duration::from_millis(wait.max(1))
                 }),
                 Err(error) => {
                     tracing::warn!(%error, pool = %name, "no offers could be made");
-                    pool.due = Due::Nobody;
                     Some(Instant::now() + RETRY)
                 }
             };
         }
         self.pools.retain(|_, pool| !pool.parked.is_empty());
     }
+}
+
+/// The runners of parked polls by their labels, each once, in order of arrival.
+fn groups(parked: &[Parked]) -> Vec<VecDeque<RunnerId>> {
+    let mut seen = HashSet::new();
+    let mut groups: HashMap<&[String], VecDeque<RunnerId>> = HashMap::new();
+    for one in parked.iter().filter(|one| !one.deliver.is_closed()) {
+        if seen.insert(&one.runner) {
+            groups.entry(&one.labels).or_default().push_back(one.runner.clone());
+        }
+    }
+    groups.into_values().collect()
+}
+
+/// Asks the store for offers. What is true of a few runners is true of all
+/// with the same labels, so a group of which none was offered anything is not
+/// asked about further: ten thousand idle polls cost as much as a few.
+async fn look(
+    store: &dyn Store,
+    name: &str,
+    pool: &mut Pool,
+    mut groups: Vec<VecDeque<RunnerId>>,
+) -> Result<Option<i64>, StoreError> {
+    let mut asked = FIRST_ASKED;
+    while !groups.is_empty() {
+        let batches: Vec<Vec<RunnerId>> =
+            groups.iter_mut().map(|group| group.drain(..asked.min(group.len())).collect()).collect();
+        let offers = store.make_offers(&batches.concat()).await?;
+        let offered: HashSet<RunnerId> = offers.iter().map(|offer| offer.runner.clone()).collect();
+        for offer in offers {
+            deliver(&mut pool.parked, offer);
+        }
+        groups = groups
+            .into_iter()
+            .zip(batches)
+            .filter(|(group, batch)| !group.is_empty() && batch.iter().any(|runner| offered.contains(runner)))
+            .map(|(group, _)| group)
+            .collect();
+        asked = (asked * 2).min(MOST_ASKED);
+    }
+    store.next_offer_at(name).await
 }
 
 /// Gives an offer to the newest poll of its runner: an older one may belong
@@ -229,11 +273,6 @@ fn tell_all(parked: Vec<Parked>) {
     for one in parked {
         let _ = one.deliver.send(Delivery::LookAgain);
     }
-}
-
-fn distinct(runners: impl IntoIterator<Item = RunnerId>) -> Vec<RunnerId> {
-    let mut seen = HashSet::new();
-    runners.into_iter().filter(|runner| seen.insert(runner.clone())).collect()
 }
 
 async fn until(instant: Option<Instant>) {

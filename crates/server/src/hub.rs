@@ -91,4 +91,26 @@ mod tests {
         hub.wake_all();
         watch.changed().await.unwrap();
     }
+
+    /// A notice of a change is a hint (B4): whoever may have missed one looks
+    /// again.
+    #[tokio::test]
+    async fn b4_22_missed_changes_make_everybody_look_again() {
+        let data = tempfile::tempdir().unwrap();
+        let data = trestle_store::DataDir::open(data.path()).unwrap();
+        let options = trestle_store::StoreOptions::default();
+        let store = trestle_store::SqliteStore::open(&data, options).await.unwrap();
+        let shutdown = CancellationToken::new();
+        let dispatcher = Dispatcher::start(Arc::new(store), shutdown.clone());
+        let hub = Arc::new(Hub::new());
+        let (changes, receiver) = broadcast::channel(1);
+        let run = RunId::new("missed").unwrap();
+        let mut watch = hub.watch(&run);
+        for run in ["missed", "other", "third"] {
+            changes.send(Change::Run(RunId::new(run).unwrap())).unwrap();
+        }
+        tokio::spawn(follow(receiver, Arc::clone(&hub), dispatcher, shutdown.clone()));
+        watch.changed().await.unwrap();
+        shutdown.cancel();
+    }
 }

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -41,6 +43,7 @@ pub(crate) async fn serve(
     listener: TcpListener,
     router: Router,
     intervals: Intervals,
+    open: Arc<AtomicUsize>,
     shutdown: CancellationToken,
 ) {
     let graceful = GracefulShutdown::new();
@@ -50,7 +53,7 @@ pub(crate) async fn serve(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => connection(stream, router.clone(), &intervals, &graceful),
+            Ok((stream, _)) => connection(stream, router.clone(), &intervals, Counted::new(&open), &graceful),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 // Out of descriptors: accepting again at once would spin.
@@ -65,13 +68,26 @@ pub(crate) async fn serve(
     }
 }
 
-fn connection(stream: TcpStream, router: Router, intervals: &Intervals, graceful: &GracefulShutdown) {
+fn connection(
+    stream: TcpStream,
+    router: Router,
+    intervals: &Intervals,
+    counted: Counted,
+    graceful: &GracefulShutdown,
+) {
     let _ = stream.set_nodelay(true);
     let io = TokioIo::new(StallGuard::new(stream, Duration::from_millis(intervals.stall_ms)));
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let router = router.clone();
         async move {
+            let started = std::time::Instant::now();
+            // The query stays out of the log: it may carry a proof.
+            let (method, path) = (request.method().clone(), request.uri().path().to_owned());
             let response: Result<Response<Body>, Infallible> = router.oneshot(request.map(Body::new)).await;
+            if let Ok(response) = &response {
+                let (status, elapsed) = (response.status().as_u16(), started.elapsed());
+                tracing::debug!(%method, path, status, ?elapsed, "answered");
+            }
             response
         }
     });
@@ -83,10 +99,27 @@ fn connection(stream: TcpStream, router: Router, intervals: &Intervals, graceful
         .serve_connection(io, service);
     let watched = graceful.watch(served);
     tokio::spawn(async move {
+        let _counted = counted;
         if let Err(error) = watched.await {
             tracing::debug!(%error, "a connection ended early");
         }
     });
+}
+
+/// Counts a connection as long as it is open.
+struct Counted(Arc<AtomicUsize>);
+
+impl Counted {
+    fn new(open: &Arc<AtomicUsize>) -> Self {
+        open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(open))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// A connection that is cut when its peer accepts no byte for `limit`. What

@@ -25,7 +25,7 @@ pub fn openapi() -> Value {
     let mut paths = PathsBuilder::new();
     for route in table.routes() {
         let item = PathItem::new(method(&route.method), operation(route, &mut schemas));
-        paths = paths.path(route.path, item);
+        paths = paths.path(route.path.replace("{*", "{"), item);
     }
     let mut components = ComponentsBuilder::new();
     for (name, description) in [

@@ -177,6 +177,7 @@ async fn poll(
         } else {
             delivered.await
         };
+        let _parked = state.park();
         let delivery = tokio::select! {
             delivery = &mut delivered => delivery.ok(),
             () = tokio::time::sleep_until(deadline) => {

@@ -39,6 +39,7 @@ pub struct Handle {
     public_url: String,
     admin_token: PathBuf,
     connections: Arc<AtomicUsize>,
+    parked: Arc<AtomicUsize>,
     shutdown: CancellationToken,
     stopped: CancellationToken,
 }
@@ -77,6 +78,7 @@ impl Server {
         let dispatcher = Dispatcher::start(Arc::clone(&store), shutdown.clone());
         tokio::spawn(hub::follow(changes, Arc::clone(&run_changes), dispatcher.clone(), shutdown.clone()));
         let vault = Arc::new(Vault::new(&keys));
+        let parked = Arc::default();
         let state = State::new(Inner {
             relay: Relay::new(config.model.clone(), Arc::clone(&store), Arc::clone(&vault))?,
             server_key: keys.derive("trestle tokens 1"),
@@ -91,6 +93,7 @@ impl Server {
             keys,
             shutdown: shutdown.clone(),
             uploads: tokio::sync::RwLock::new(()),
+            parked: Arc::clone(&parked),
             config,
         });
         write_server_file(&state, &url)?;
@@ -101,6 +104,7 @@ impl Server {
             public_url,
             admin_token: state.config().data.join(ADMIN_TOKEN),
             connections: Arc::default(),
+            parked,
             shutdown,
             stopped,
         };
@@ -158,6 +162,12 @@ impl Handle {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many polls are parked.
+    #[must_use]
+    pub fn parked_polls(&self) -> usize {
+        self.parked.load(Ordering::Relaxed)
     }
 
     /// Asks the server to stop: it accepts nothing more, lets parked polls and

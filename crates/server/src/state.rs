@@ -1,6 +1,7 @@
 //! What every handler reaches: the store, the keys, the configuration.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::sync::RwLock;
@@ -37,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) relay: Relay,
     pub(crate) shutdown: CancellationToken,
     pub(crate) uploads: RwLock<()>,
+    pub(crate) parked: Arc<AtomicUsize>,
 }
 
 impl State {
@@ -86,6 +88,12 @@ impl State {
 
     pub(crate) fn dispatcher(&self) -> &Dispatcher {
         &self.0.dispatcher
+    }
+
+    /// Counts a poll as parked as long as the answer lives.
+    pub(crate) fn park(&self) -> Parked {
+        self.0.parked.fetch_add(1, Ordering::Relaxed);
+        Parked(Arc::clone(&self.0.parked))
     }
 
     pub(crate) fn relay(&self) -> &Relay {
@@ -162,5 +170,14 @@ impl State {
 
     fn after(&self, life: Duration) -> i64 {
         self.now().saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// A parked poll, for the count of them.
+pub(crate) struct Parked(Arc<AtomicUsize>);
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

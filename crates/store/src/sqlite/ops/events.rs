@@ -41,6 +41,24 @@ pub(crate) async fn insert_status(
     error: Option<&RunFailure>,
     in_order: bool,
 ) -> StoreResult<()> {
+    let error = error.map(|error| EventError {
+        code: error.code.clone(),
+        message: error.message.clone(),
+        hint: error.hint.clone(),
+    });
+    insert_own(tx, run, id, cursor, seq, EventBody::RunStatus { status, error }, in_order).await
+}
+
+/// Writes a frame of the server.
+pub(crate) async fn insert_own(
+    tx: &mut Tx,
+    run: i64,
+    id: &str,
+    cursor: u64,
+    seq: u64,
+    body: EventBody,
+    in_order: bool,
+) -> StoreResult<()> {
     let invalid = |error: &dyn std::fmt::Display| StoreError::Invalid(error.to_string());
     let id = NonEmptyString::new(id).map_err(|error| invalid(&error))?;
     let event = Event {
@@ -50,14 +68,7 @@ pub(crate) async fn insert_status(
             seq: Positive::new(seq).map_err(|error| invalid(&error))?,
             t: EpochMs::new(u64::try_from(tx.now).unwrap_or(0)).map_err(|error| invalid(&error))?,
         },
-        body: EventBody::RunStatus {
-            status,
-            error: error.map(|error| EventError {
-                code: error.code.clone(),
-                message: error.message.clone(),
-                hint: error.hint.clone(),
-            }),
-        },
+        body,
     };
     let cursor = Cursor::new(cursor).map_err(|error| invalid(&error))?;
     let frame = EventFrame::of(cursor, &event);

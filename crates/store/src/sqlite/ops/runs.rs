@@ -2,7 +2,7 @@
 
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite};
-use trestle_contract::event::RunStatus;
+use trestle_contract::event::{EventBody, RunStatus, StandardStream};
 use trestle_contract::ids::RunId;
 use trestle_contract::json::RawJson;
 
@@ -229,8 +229,25 @@ async fn insert(tx: &mut Tx, new: &NewRun, version: &str, parent: Option<i64>) -
     for (seq, status) in [(1, RunStatus::Queued), (2, RunStatus::Pending)] {
         events::insert_status(tx, number, &id, seq, seq, status, None, true).await?;
     }
+    warn(tx, number, &id, version, 3).await?;
     queue::enqueue(tx, number, &new.placement.pool, &labels).await?;
     Ok(number)
+}
+
+/// Says in the run's log what its version was deployed in spite of, from this cursor on.
+async fn warn(tx: &mut Tx, number: i64, id: &str, version: &str, first: u64) -> StoreResult<()> {
+    let row = sqlx::query("SELECT warnings FROM versions WHERE id = ?")
+        .bind(version)
+        .fetch_one(&mut tx.conn)
+        .await?;
+    for (seq, warning) in (first..).zip(row.strings("warnings")?) {
+        let body = EventBody::ProgramOutput {
+            stream: StandardStream::Stderr,
+            text: format!("warning: {warning}\n"),
+        };
+        events::insert_own(tx, number, id, seq, seq, body, true).await?;
+    }
+    Ok(())
 }
 
 fn list_row(row: &SqliteRow) -> StoreResult<RunListRow> {

@@ -324,14 +324,16 @@ pub(crate) async fn release(tx: &mut Tx, by: Releaser, reason: ReleaseReason) ->
     Ok(take_back(tx, &run, Loss::Told(reason)).await?.0)
 }
 
-pub(crate) const LAPSED: &str = "SELECT DISTINCT run FROM leases WHERE expires_at <= ? LIMIT ?";
+pub(crate) const LAPSED: &str = "SELECT run FROM leases WHERE expires_at <= ? ORDER BY expires_at LIMIT ?";
 pub(crate) const NEXT_EXPIRY: &str = "SELECT min(expires_at) FROM leases";
 
 pub(crate) async fn sweep(tx: &mut Tx, limit: u32) -> StoreResult<SweepReport> {
     let lapsed: Vec<i64> =
         sqlx::query_scalar(LAPSED).bind(tx.now).bind(i64::from(limit)).fetch_all(&mut tx.conn).await?;
     let mut report = SweepReport::default();
-    for number in lapsed {
+    let mut swept = std::collections::BTreeSet::new();
+    // Both leases of a run may have lapsed; it is taken back once.
+    for number in lapsed.into_iter().filter(|number| swept.insert(*number)) {
         let run = RunState::by_number(&mut tx.conn, number).await?;
         let (taken, drained) = take_back(tx, &run, Loss::Lapsed).await?;
         report.taken_back.push((run.id, taken));

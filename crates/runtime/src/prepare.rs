@@ -125,9 +125,9 @@ fn usable_directory(directory: &Path) -> Result<PathBuf, PrepareError> {
             format!("{} cannot be used: {error}", directory.display()),
         )
     };
-    let path = std::path::absolute(directory).map_err(unusable)?;
-    fs::create_dir_all(&path).map_err(unusable)?;
-    Ok(path)
+    fs::create_dir_all(directory).map_err(unusable)?;
+    // Programs compare it with their working directory, which has no links in it.
+    fs::canonicalize(directory).map_err(unusable)
 }
 
 /// The environment entries of the run: literal ones, those of the claim, and secrets. Every secret is

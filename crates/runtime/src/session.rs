@@ -243,6 +243,7 @@ impl Session {
 
     /// Writes the end, or gives the run back. Nothing is written for a run that is not ours any more.
     async fn conclude(self, held: Held, attempt: Attempt) -> SlotOutcome {
+        let has_run = matches!(attempt, Attempt::Ended(_));
         let end = match (self.abort.reason(), attempt) {
             (Some(AbortReason::LeaseLost), _) => return SlotOutcome::LeaseLost,
             (Some(reason @ (AbortReason::Shutdown | AbortReason::RunnerGone)), _) => {
@@ -278,7 +279,10 @@ impl Session {
             held.emitter.emit(EventBody::Output { value: value.clone() });
         }
         let patience = self.patience();
-        let _ = timeout(patience, held.usage.flush()).await;
+        // Nothing is charged for a run whose program could not even be started.
+        if has_run {
+            let _ = timeout(patience, held.usage.flush()).await;
+        }
         if !held.emitter.flush(patience).await {
             tracing::warn!("not every event was delivered before the end of the run");
         }
@@ -286,20 +290,10 @@ impl Session {
             Written::Stored(end) => {
                 // The control plane takes late events for a while.
                 held.emitter.flush(self.timing.telemetry_flush).await;
-                self.outcome(end)
+                outcome(end)
             }
             Written::Displaced => SlotOutcome::LeaseLost,
             Written::Refused(error) => SlotOutcome::Abandoned { message: error.to_string() },
-        }
-    }
-
-    fn outcome(&self, end: RunEnd) -> SlotOutcome {
-        match (end, self.abort.reason()) {
-            (RunEnd::Failed(error), Some(reason)) if error.reason.is_some() => {
-                SlotOutcome::Aborted { reason: reason.word().into() }
-            }
-            (RunEnd::Failed(error), _) => SlotOutcome::Failed { code: error.code },
-            (RunEnd::Completed(_), _) => SlotOutcome::Completed,
         }
     }
 
@@ -348,6 +342,14 @@ async fn start_interpreter(
             .with_hint("install Node.js 24, or name an interpreter with --node or TRESTLE_NODE")
     })?;
     Ok(Standby { node, socket })
+}
+
+fn outcome(end: RunEnd) -> SlotOutcome {
+    match end {
+        RunEnd::Failed(RunError { reason: Some(reason), .. }) => SlotOutcome::Aborted { reason },
+        RunEnd::Failed(error) => SlotOutcome::Failed { code: error.code },
+        RunEnd::Completed(_) => SlotOutcome::Completed,
+    }
 }
 
 fn aborted(reason: AbortReason) -> RunError {

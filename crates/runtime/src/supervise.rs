@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use trestle_contract::event::StandardStream;
 use trestle_sandbox::slot::SlotReport;
 use trestle_sandbox::{Exit, Process, end_all_descendants};
@@ -13,7 +12,9 @@ use trestle_sandbox::{Exit, Process, end_all_descendants};
 use crate::abort::{Abort, AbortReason};
 use crate::events::{ConsoleLimits, Emitter, copy_console};
 use crate::host::{Capabilities, HostServer, HostSocket};
-use crate::program::{Ending, LoaderAssignment, LoaderFailure, LoaderReport, NodeProcess, ProgramFiles};
+use crate::program::{
+    Ending, LoaderAssignment, LoaderChannel, LoaderFailure, LoaderReport, NodeProcess, ProgramFiles,
+};
 use crate::runner_link::Reports;
 use crate::timing::Timing;
 
@@ -32,7 +33,7 @@ pub(crate) async fn run_program(
 ) -> Ending {
     let NodeProcess { process, mut channel, stdout, stderr } = node;
     let timing = capabilities.control.timing().clone();
-    capabilities.set_program(process.pid());
+    capabilities.set_program(process.pid(), socket.path.clone());
     let socket = Arc::new(socket);
     let server = Arc::new(HostServer::new());
     let serving = {
@@ -56,11 +57,13 @@ pub(crate) async fn run_program(
     }
     let exit = tokio::select! {
         exit = process.wait() => exit.ok(),
-        exit = finished(&mut channel, &mut failure, &process, timing.program_exit) => exit,
+        exit = finished(&mut channel, &mut failure, &process, &console, timing.program_exit) => exit,
         exit = end_when_aborted(&process, &capabilities.abort, &timing) => exit,
     };
-    reports.send(SlotReport::Started);
     drop(told);
+    if !capabilities.is_bootstrapped() {
+        reports.send(SlotReport::Started);
+    }
     // Reports that were written before the end are still in the channel.
     while let Ok(Some(report)) = timeout(timing.pipe_drain, channel.next()).await {
         note(&mut failure, report);
@@ -94,11 +97,13 @@ fn note(failure: &mut Option<LoaderFailure>, report: LoaderReport) -> bool {
     }
 }
 
-/// Waits for the report of an end, then gives the process a moment to exit by itself.
+/// Waits for the report of an end, then for the end of the program's output. What the interpreter does
+/// after that, taking itself apart, is of no use to anybody.
 async fn finished(
-    channel: &mut crate::program::LoaderChannel,
+    channel: &mut LoaderChannel,
     failure: &mut Option<LoaderFailure>,
     process: &Process,
+    console: &Console,
     grace: Duration,
 ) -> Option<Exit> {
     loop {
@@ -112,10 +117,14 @@ async fn finished(
             None => return process.wait().await.ok(),
         }
     }
-    match timeout(grace, process.wait()).await {
-        Ok(exit) => exit.ok(),
-        Err(_) => process.terminate(Duration::from_millis(200)).await.ok().and_then(|ended| ended.exit),
-    }
+    let quiet = async {
+        tokio::select! {
+            _ = process.wait() => {}
+            () = console.ended() => {}
+        }
+    };
+    let _ = timeout(grace, quiet).await;
+    process.kill_alone().await.ok()
 }
 
 /// Ends the process once the run is being ended: at once when it is not ours any more, step by step
@@ -167,7 +176,8 @@ async fn tell_runner(capabilities: Arc<Capabilities>, reports: Reports) {
 
 /// The copies of the program's standard streams.
 struct Console {
-    copies: [JoinHandle<()>; 2],
+    copies: TaskTracker,
+    handles: [AbortOnDropHandle<()>; 2],
     last_line: Arc<Mutex<Option<String>>>,
 }
 
@@ -183,19 +193,21 @@ impl Console {
         let out = copy_console(stdout, StandardStream::Stdout, emitter.clone(), Arc::clone(&limits), ignored);
         let err =
             copy_console(stderr, StandardStream::Stderr, emitter.clone(), limits, Arc::clone(&last_line));
-        Self { copies: [tokio::spawn(out), tokio::spawn(err)], last_line }
+        let copies = TaskTracker::new();
+        let handles = [copies.spawn(out), copies.spawn(err)].map(AbortOnDropHandle::new);
+        copies.close();
+        Self { copies, handles, last_line }
+    }
+
+    /// Waits until nobody can write to the streams any more and everything is copied.
+    async fn ended(&self) {
+        self.copies.wait().await;
     }
 
     /// Waits for the rest of the streams; a pipe that somebody else holds open is not waited for.
     async fn finish(self, within: Duration) -> Option<String> {
-        let [mut out, mut err] = self.copies;
-        let both = async {
-            let _ = tokio::join!(&mut out, &mut err);
-        };
-        if timeout(within, both).await.is_err() {
-            out.abort();
-            err.abort();
-        }
+        let _ = timeout(within, self.copies.wait()).await;
+        drop(self.handles);
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }

@@ -220,3 +220,26 @@ async fn a_console_line_of_two_hundred_thousand_emoji_arrives_whole() {
     assert!(lines.iter().all(|line| line.encode_utf16().count() <= 8_192));
     assert_eq!(lines.concat(), "😀".repeat(200_000));
 }
+
+#[tokio::test]
+async fn a_command_reaches_the_host_and_a_client_that_only_stops_sending_gets_its_answer() {
+    let plane = plane("half_closed.mjs").await;
+    plane.set_secret("A", "value-of-a");
+    assert_eq!(
+        output_of(&plane).await,
+        json!({ "jsonrpc": "2.0", "id": 1, "result": { "value": "value-of-a" } })
+    );
+}
+
+#[tokio::test]
+async fn a_wait_that_nobody_awaits_does_not_hold_the_run() {
+    // Real times: a drain that waits for the sleep takes a second.
+    let plane = Plane::start(&[("index.mjs", "import { sleep } from '@trestle/workflow'; export default async () => { sleep('1h').catch(() => {}); await sleep(1); return 'over'; }")]).await;
+    let mut process = RunProcess::start(Options { time_scale: 1, ..Options::default() }).await;
+    process.assign(&plane).await;
+    plane.until("the claim", |plane| !plane.calls("version").is_empty()).await;
+    let since = std::time::Instant::now();
+    assert_eq!(process.outcome().await, SlotOutcome::Completed);
+    assert_eq!(plane.finalized()["output"], "over");
+    assert!(since.elapsed() < std::time::Duration::from_millis(900), "{:?}", since.elapsed());
+}

@@ -196,6 +196,18 @@ impl Process {
         self.finish(tree).await
     }
 
+    /// Kills the process alone and waits for its end. What it started is left to
+    /// [`end_all_descendants`](crate::end_all_descendants), which costs little when there is nothing.
+    ///
+    /// # Errors
+    /// When the process cannot be observed.
+    pub async fn kill_alone(&self) -> Result<Exit, SandboxError> {
+        if self.try_wait()?.is_none() {
+            let _ = system::pidfd_signal(self.inner.handle.get_ref().as_fd(), libc::SIGKILL);
+        }
+        self.wait().await
+    }
+
     /// Kills the process and its tree at once.
     ///
     /// # Errors

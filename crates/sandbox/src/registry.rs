@@ -9,7 +9,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::SandboxError;
-use crate::system;
+use crate::system::{self, Children};
 use crate::tree::{self, Tree};
 
 static OWN_CHILDREN: LazyLock<Mutex<HashSet<i32>>> = LazyLock::new(Mutex::default);
@@ -26,12 +26,22 @@ fn own_pid() -> i32 {
 /// Removes adopted children that have ended from the process table; returns how many there were.
 pub fn reap_adopted() -> usize {
     let own = own_children();
+    let mut reaped = 0;
+    loop {
+        match system::children() {
+            Children::None | Children::Alive => return reaped,
+            Children::Ended(pid) if own.contains(&pid) => break,
+            Children::Ended(pid) => reaped += usize::from(matches!(system::reap(pid), Ok(Some(_)))),
+        }
+    }
+    // A child of our own hides what lies behind it until its owner has looked at it.
     let own_pid = own_pid();
-    tree::scan()
-        .iter()
-        .filter(|stat| stat.parent == own_pid && stat.is_dead() && !own.contains(&stat.pid))
-        .filter(|stat| matches!(system::reap(stat.pid), Ok(Some(_))))
-        .count()
+    reaped
+        + tree::scan()
+            .iter()
+            .filter(|stat| stat.parent == own_pid && stat.is_dead() && !own.contains(&stat.pid))
+            .filter(|stat| matches!(system::reap(stat.pid), Ok(Some(_))))
+            .count()
 }
 
 /// Reaps adopted children whenever one ends, for as long as the future is polled. Run it once in a
@@ -43,6 +53,8 @@ pub fn reap_adopted() -> usize {
 pub async fn watch_adopted() -> Result<(), SandboxError> {
     let mut ended = signal(SignalKind::child()).map_err(SandboxError::system("watch for ended children"))?;
     while ended.recv().await.is_some() {
+        // Most children that end are our own; their owners come first.
+        tokio::time::sleep(Duration::from_millis(5)).await;
         reap_adopted();
     }
     Ok(())
@@ -77,7 +89,7 @@ pub async fn end_adopted() -> bool {
 /// Kills every descendant of this process, which must be a subreaper. True when nothing is left within the given time.
 pub async fn end_all_descendants(within: Duration) -> bool {
     // The usual case, told apart without a look at every process of the machine.
-    if !system::has_children() {
+    if system::children() == Children::None {
         return true;
     }
     Tree::below(own_pid()).kill(within).await

@@ -62,13 +62,31 @@ pub fn inherited(number: i32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Whether this process has any child, dead or alive. A subreaper without children has no descendants.
-pub(crate) fn has_children() -> bool {
+/// What there is of children, without reaping any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Children {
+    /// No child at all. A subreaper without children has no descendants either.
+    None,
+    /// Children, and none of them has ended.
+    Alive,
+    /// This child has ended; others may have, too.
+    Ended(i32),
+}
+
+/// Looks at the children as a whole; costs the same however many processes the machine has.
+pub(crate) fn children() -> Children {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     // SAFETY: `info` outlives the call, which reaps nothing.
-    let result = unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) };
-    result == 0 || io::Error::last_os_error().raw_os_error() != Some(libc::ECHILD)
+    if unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } != 0 {
+        let none = io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD);
+        return if none { Children::None } else { Children::Alive };
+    }
+    // SAFETY: zeroed above, and filled by a successful call; the field of a child's end may be read.
+    match unsafe { info.assume_init().si_pid() } {
+        0 => Children::Alive,
+        pid => Children::Ended(pid),
+    }
 }
 
 /// A handle of a process that stays unambiguous when its number is used again.

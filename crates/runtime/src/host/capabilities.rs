@@ -48,6 +48,7 @@ pub(crate) struct Capabilities {
     /// Distinguishes the identifiers of this process from those of an earlier attempt.
     pub(crate) session: String,
     pub(super) program: OnceLock<i32>,
+    pub(super) socket: OnceLock<PathBuf>,
     pub(super) bootstrapped: watch::Sender<bool>,
     pub(super) returned: Mutex<ReturnState>,
     pub(super) phases: AtomicU64,
@@ -95,6 +96,7 @@ impl Capabilities {
             boot,
             session: uuid::Uuid::new_v4().to_string(),
             program: OnceLock::new(),
+            socket: OnceLock::new(),
             bootstrapped: watch::Sender::new(false),
             returned: Mutex::default(),
             phases: AtomicU64::new(0),
@@ -106,9 +108,16 @@ impl Capabilities {
         })
     }
 
-    /// Names the one process that may ask for the input and report the result.
-    pub(crate) fn set_program(&self, pid: i32) {
+    /// Names the one process that may ask for the input and report the result, and the socket that its
+    /// commands find in their environment.
+    pub(crate) fn set_program(&self, pid: i32, socket: PathBuf) {
         let _ = self.program.set(pid);
+        let _ = self.socket.set(socket);
+    }
+
+    /// Whether the program has asked for its input.
+    pub(crate) fn is_bootstrapped(&self) -> bool {
+        *self.bootstrapped.borrow()
     }
 
     /// Waits until the program has asked for its input.

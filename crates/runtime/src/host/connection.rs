@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use tokio::io::{AsyncWriteExt, BufReader};
+use tokio::io::{AsyncWriteExt, BufReader, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
@@ -22,6 +23,8 @@ use super::{Capabilities, HostFailure};
 const WAITING_FRAMES: usize = 64;
 /// Calls of one connection that may be in flight.
 const MOST_CALLS: usize = 10_000;
+/// Time for the answers that are queued when a client has stopped sending.
+const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const CANCEL: &str = "cancel";
 const TOOL_INVOKE: &str = "tool_invoke";
 const PHASE: &str = "phase";
@@ -99,13 +102,20 @@ pub(super) async fn serve(stream: UnixStream, pid: i32, capabilities: Arc<Capabi
     let lines =
         LineReader::new(BufReader::with_capacity(16 * 1024, read), capabilities.facts.temporary.clone());
     let mut calls = JoinSet::new();
-    tokio::select! {
-        () = write_frames(write, queue) => {}
-        () = tell_cancel(&capabilities, &peer) => {}
-        () = read_frames(lines, &peer, &capabilities, &mut calls) => {}
-    }
-    // The program is gone or does not listen any more: nobody waits for these.
+    let writing = write_frames(write, queue);
+    tokio::pin!(writing);
+    let can_write = tokio::select! {
+        () = &mut writing => false,
+        () = tell_cancel(&capabilities, &peer) => true,
+        () = read_frames(lines, &peer, &capabilities, &mut calls) => true,
+    };
+    // The program is gone or does not listen any more: nobody waits for what is left.
     calls.shutdown().await;
+    drop(peer);
+    // Answers that are queued still go out.
+    if can_write {
+        let _ = tokio::time::timeout(LAST_ANSWERS, writing).await;
+    }
 }
 
 async fn write_frames(mut write: OwnedWriteHalf, mut queue: mpsc::Receiver<String>) {
@@ -143,8 +153,20 @@ async fn read_frames(
         };
         handle(line, peer, capabilities, calls).await;
     }
-    // What was asked for before the end is finished, as far as it is not a wait.
-    while calls.join_next().await.is_some() {}
+    // A client that only stops sending still waits for its answers; one that is gone does not.
+    let answered = async { while calls.join_next().await.is_some() {} };
+    tokio::select! {
+        () = answered => {}
+        () = gone(lines.stream().get_ref()) => {}
+    }
+}
+
+/// Waits until the other side has closed the connection in both directions.
+async fn gone(half: &tokio::net::unix::OwnedReadHalf) {
+    let stream: &UnixStream = half.as_ref();
+    while stream.ready(Interest::WRITABLE).await.is_ok_and(|ready| !ready.is_write_closed()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 async fn handle(line: Line, peer: &Arc<Peer>, capabilities: &Arc<Capabilities>, calls: &mut JoinSet<()>) {

@@ -59,6 +59,11 @@ impl<R: AsyncBufRead + Unpin> LineReader<R> {
         Self { stream, spill_directory, cap: MAX_HOST_FRAME_BYTES }
     }
 
+    /// The stream itself.
+    pub(crate) fn stream(&self) -> &R {
+        &self.stream
+    }
+
     #[cfg(test)]
     fn with_cap(mut self, cap: usize) -> Self {
         self.cap = cap;

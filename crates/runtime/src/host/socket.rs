@@ -33,14 +33,33 @@ impl HostSocket {
             )));
         }
         let listener = UnixListener::bind(&path)?;
-        fs::set_permissions(&path, Permissions::from_mode(0o600))?;
-        Ok(Self { listener, path })
+        let socket = Self { listener, path };
+        fs::set_permissions(&socket.path, Permissions::from_mode(0o600))?;
+        sweep(directory, &socket.path);
+        Ok(socket)
     }
 }
 
 impl Drop for HostSocket {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes what killed processes left behind: old sockets that nobody listens on.
+fn sweep(directory: &Path, own: &Path) {
+    const OLD_SECONDS: i64 = 600;
+    let Ok(now) = fs::metadata(own).map(|found| found.mtime()) else { return };
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let is_old = entry.metadata().is_ok_and(|found| now.saturating_sub(found.mtime()) > OLD_SECONDS);
+        let is_ours = entry.file_name().as_encoded_bytes().starts_with(b"h-");
+        let is_dead = || {
+            std::os::unix::net::UnixStream::connect(entry.path())
+                .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+        };
+        if is_old && is_ours && is_dead() {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 
@@ -107,6 +126,36 @@ mod tests {
         assert!(private_directory(&link, user).is_err());
         assert!(private_directory(&root.path().join("new"), user).is_ok());
         assert!(private_directory(&root.path().join("new"), user.wrapping_add(1)).is_err());
+    }
+
+    #[tokio::test]
+    async fn only_old_sockets_that_nobody_listens_on_are_swept() {
+        let root = tempfile::tempdir().unwrap();
+        let live = std::os::unix::net::UnixListener::bind(root.path().join("h-live.sock")).unwrap();
+        for name in ["h-dead.sock", "other.sock"] {
+            drop(std::os::unix::net::UnixListener::bind(root.path().join(name)).unwrap());
+        }
+        for name in ["h-live.sock", "h-dead.sock", "other.sock"] {
+            let old = nix::sys::time::TimeSpec::new(1, 0);
+            nix::sys::stat::utimensat(
+                nix::fcntl::AT_FDCWD,
+                &root.path().join(name),
+                &old,
+                &old,
+                nix::sys::stat::UtimensatFlags::NoFollowSymlink,
+            )
+            .unwrap();
+        }
+        drop(std::os::unix::net::UnixListener::bind(root.path().join("h-young.sock")).unwrap());
+        let socket = HostSocket::bind_in(root.path()).unwrap();
+        let mut left: Vec<_> = fs::read_dir(root.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.retain(|name| *name != socket.path.file_name().unwrap().to_str().unwrap());
+        left.sort_unstable();
+        assert_eq!(left, ["h-live.sock", "h-young.sock", "other.sock"]);
+        drop(live);
     }
 
     #[tokio::test]

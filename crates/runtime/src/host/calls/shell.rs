@@ -39,6 +39,9 @@ impl Capabilities {
 
     fn shell_spec(&self, command: &str, opts: &ShellOpts) -> Result<ProcessSpec, HostFailure> {
         let mut environment = self.facts.environment.clone();
+        if let Some(socket) = self.socket.get() {
+            environment.insert("BOARDWALK_HOST_SOCK".into(), socket.display().to_string());
+        }
         environment.extend(opts.env.clone().unwrap_or_default());
         let cwd = match &opts.cwd {
             Some(cwd) => self.facts.workspace.join(Path::new(cwd)),

@@ -309,7 +309,7 @@ macro_rules! behaviour_suite {
                 the_current_version_is_pinned, a_disabled_workflow_takes_no_run,
                 a_workflow_without_version_or_a_foreign_version_is_refused,
                 lists_page_from_the_newest_without_gaps, lists_filter_by_workflow_and_status,
-                an_idempotency_key_makes_one_run, unknown_runs_are_not_found;
+                an_idempotency_key_makes_one_run, deploy_warnings_are_repeated_in_each_run, unknown_runs_are_not_found;
             children: the_same_identity_is_the_same_child, the_same_child_over_restarts_of_the_parent,
                 a_displaced_parent_makes_no_child, children_are_listed_oldest_first,
                 called_children_are_cancelled_with_the_parent, called_children_end_when_the_parent_fails,

@@ -169,3 +169,19 @@ pub(crate) async fn unknown_runs_are_not_found(factory: Arc<dyn Factory>) {
     assert!(matches!(bench.store.list_artifacts(&id).await, Err(StoreError::NotFound(Entity::Run))));
     assert!(matches!(bench.store.children(&id).await, Err(StoreError::NotFound(Entity::Run))));
 }
+
+pub(crate) async fn deploy_warnings_are_repeated_in_each_run(factory: Arc<dyn Factory>) {
+    let bench = Bench::new(factory).await;
+    let mut warned = version("flow", "a");
+    warned.warnings = vec!["egress is not enforced".to_owned(), "second".to_owned()];
+    let workflow = bench.store.deploy(warned).await.unwrap().workflow;
+    for _ in 0..2 {
+        let run = bench.store.create_run(new_run(&workflow, &[])).await.unwrap().run;
+        let page = bench.store.read_events(&run.id, 2, 10).await.unwrap();
+        assert!(page.held_until.is_none());
+        let cursors: Vec<u64> = page.frames.iter().map(|frame| frame.cursor.get()).collect();
+        assert_eq!(cursors, [3, 4]);
+        assert!(page.frames.iter().all(|frame| &*frame.kind == "program_output"));
+        assert!(page.frames[0].json.contains("warning: egress is not enforced"), "{:?}", page.frames[0]);
+    }
+}

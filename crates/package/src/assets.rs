@@ -55,14 +55,20 @@ impl Folder {
     }
 
     /// The author's sources. When there are too many, those of the program itself come first.
-    pub(crate) fn sources(&self, imported: &BTreeSet<PathBuf>) -> (BTreeMap<String, PathBuf>, Option<Diagnostic>) {
+    pub(crate) fn sources(
+        &self,
+        imported: &BTreeSet<PathBuf>,
+    ) -> (BTreeMap<String, PathBuf>, Option<Diagnostic>) {
         let all: Vec<(&String, &PathBuf)> = self
             .files
             .iter()
-            .filter(|(path, on_disk)| is_source(path) || (imported.contains(*on_disk) && has_source_end(path)))
+            .filter(|(path, on_disk)| {
+                is_source(path) || (imported.contains(*on_disk) && has_source_end(path))
+            })
             .collect();
         let count = all.len();
-        let (own, other): (Vec<_>, Vec<_>) = all.into_iter().partition(|(_, on_disk)| imported.contains(*on_disk));
+        let (own, other): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|(_, on_disk)| imported.contains(*on_disk));
         let kept: BTreeMap<String, PathBuf> = own
             .into_iter()
             .chain(other)
@@ -77,7 +83,10 @@ impl Folder {
     }
 
     /// Skills, the root's README and AGENTS.md, and what `files` lists.
-    pub(crate) fn assets(&self, project: &Project) -> Result<(BTreeMap<String, PathBuf>, Vec<Diagnostic>), Vec<Diagnostic>> {
+    pub(crate) fn assets(
+        &self,
+        project: &Project,
+    ) -> Result<(BTreeMap<String, PathBuf>, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut picked: BTreeMap<String, PathBuf> = BTreeMap::new();
         let mut errors = Vec::new();
         let mut warnings = Vec::new();
@@ -104,12 +113,16 @@ impl Folder {
             if matched == 0 {
                 let error = place(Diagnostic::error(format!("\"{item}\" matches no file")));
                 errors.push(error.hint(self.why_nothing(item, &pattern)));
-            } else if picked.contains_key("package.json") && pattern.matches("package.json") && before < picked.len() {
+            } else if picked.contains_key("package.json")
+                && pattern.matches("package.json")
+                && before < picked.len()
+            {
                 let warning = place(Diagnostic::warning(format!("\"{item}\" also ships package.json")));
                 warnings.push(warning.hint("name the files more closely if that is not meant"));
             }
             for link in self.links.iter().filter(|link| pattern.matches(link)) {
-                let warning = place(Diagnostic::warning(format!("{link} is a symbolic link and does not ship")));
+                let warning =
+                    place(Diagnostic::warning(format!("{link} is a symbolic link and does not ship")));
                 warnings.push(warning.hint("replace it by a copy of the file"));
             }
         }

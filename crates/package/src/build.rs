@@ -144,8 +144,10 @@ fn prepare(target: &Path, progress: &dyn Progress) -> Prepared {
     progress.started(Step::CollectFiles);
     collect(&project, &imported, &mut files, &mut report);
     check_size(&files, &mut report);
-    report.files =
-        files.iter().map(|(path, content)| ShippedFile { path: path.clone(), size: content.size() }).collect();
+    report.files = files
+        .iter()
+        .map(|(path, content)| ShippedFile { path: path.clone(), size: content.size() })
+        .collect();
     report.size = report.files.iter().map(|file| file.size).sum();
     progress.finished(Step::CollectFiles);
     Prepared { report, contents: Some(Contents { project, files }) }
@@ -304,5 +306,8 @@ fn sdk_version(root: &Path) -> String {
 }
 
 fn lockfile_digest(root: &Path) -> Option<String> {
-    LOCKFILES.iter().find_map(|name| std::fs::read(root.join(name)).ok()).map(|bytes| hex::encode(Sha256::digest(bytes)))
+    LOCKFILES
+        .iter()
+        .find_map(|name| std::fs::read(root.join(name)).ok())
+        .map(|bytes| hex::encode(Sha256::digest(bytes)))
 }

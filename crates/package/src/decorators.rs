@@ -42,14 +42,8 @@ pub(crate) fn write_out(text: &str, kind: SourceType, legacy: bool) -> Result<Co
         // The same problem is found, and reported, by the one who reads the module.
         return Ok(Cow::Borrowed(text));
     }
-    let mut writer = Writer {
-        text,
-        legacy,
-        edits: Vec::new(),
-        errors: Vec::new(),
-        exported: HashMap::new(),
-        classes: 0,
-    };
+    let mut writer =
+        Writer { text, legacy, edits: Vec::new(), errors: Vec::new(), exported: HashMap::new(), classes: 0 };
     writer.visit_program(&parsed.program);
     if !writer.errors.is_empty() {
         return Err(writer.errors);
@@ -98,8 +92,10 @@ impl Writer<'_> {
 
     /// Removes a range, and keeps its line ends.
     fn blank(&mut self, start: usize, end: usize) {
-        let kept: String =
-            self.text[start..end].chars().map(|character| if character == '\n' { '\n' } else { ' ' }).collect();
+        let kept: String = self.text[start..end]
+            .chars()
+            .map(|character| if character == '\n' { '\n' } else { ' ' })
+            .collect();
         self.edit(start, end, kept);
     }
 
@@ -177,9 +173,13 @@ impl Writer<'_> {
 
     fn class(&mut self, class: &Class<'_>) {
         let body_start = class.body.span.start as usize;
-        let (export, statement) =
-            self.exported.get(&class.body.span.start).copied().unwrap_or((Export::No, class.span.start as usize));
-        let first = class.decorators.first().map_or(statement, |first| statement.min(first.span.start as usize));
+        let (export, statement) = self
+            .exported
+            .get(&class.body.span.start)
+            .copied()
+            .unwrap_or((Export::No, class.span.start as usize));
+        let first =
+            class.decorators.first().map_or(statement, |first| statement.min(first.span.start as usize));
         let index = self.classes;
         self.classes += 1;
         let state = format!("__t{index}");
@@ -192,7 +192,8 @@ impl Writer<'_> {
             Export::Default => default_name,
             Export::No | Export::Named => format!("__c{index}"),
         });
-        let shown = own_name.unwrap_or_else(|| if export == Export::Default { "default".into() } else { String::new() });
+        let shown = own_name
+            .unwrap_or_else(|| if export == Export::Default { "default".into() } else { String::new() });
         let open = match (class.is_declaration(), export) {
             (true, Export::Named) => format!("export let {name} = {HELPER}(["),
             (true, Export::No | Export::Default) => format!("let {name} = {HELPER}(["),
@@ -205,7 +206,9 @@ impl Writer<'_> {
         }
         self.edit(keyword, keyword_end, format!("], ({state}) => {{ let {name}; {name} = class"));
         let close = match (class.is_declaration(), export) {
-            (true, Export::Default) => format!("; return {name} = {state}.end({name}); }}); export {{ {name} as default }};"),
+            (true, Export::Default) => {
+                format!("; return {name} = {state}.end({name}); }}); export {{ {name} as default }};")
+            }
             (true, Export::No | Export::Named) => format!("; return {name} = {state}.end({name}); }});"),
             (false, _) => format!("; return {name} = {state}.end({name}); }})"),
         };
@@ -238,12 +241,23 @@ impl Writer<'_> {
     }
 
     /// The decorators of a member as the computed key of an extra method.
-    fn member(&mut self, decorators: &[Decorator<'_>], state: &str, kind: &str, key: &PropertyKey<'_>, rest: &str) {
+    fn member(
+        &mut self,
+        decorators: &[Decorator<'_>],
+        state: &str,
+        kind: &str,
+        key: &PropertyKey<'_>,
+        rest: &str,
+    ) {
         let (Some(first), Some(last)) = (decorators.first(), decorators.last()) else { return };
         let name = match key {
             PropertyKey::StaticIdentifier(name) => serde_json::Value::from(name.name.as_str()).to_string(),
-            PropertyKey::PrivateIdentifier(name) => serde_json::Value::from(format!("#{}", name.name)).to_string(),
-            PropertyKey::StringLiteral(literal) => serde_json::Value::from(literal.value.as_str()).to_string(),
+            PropertyKey::PrivateIdentifier(name) => {
+                serde_json::Value::from(format!("#{}", name.name)).to_string()
+            }
+            PropertyKey::StringLiteral(literal) => {
+                serde_json::Value::from(literal.value.as_str()).to_string()
+            }
             PropertyKey::NumericLiteral(literal) => {
                 format!("String({})", &self.text[literal.span.start as usize..literal.span.end as usize])
             }
@@ -274,7 +288,14 @@ impl Writer<'_> {
     fn field(&mut self, field: &PropertyDefinition<'_>, state: &str, number: usize) {
         self.member(&field.decorators, state, "field", &field.key, &access(&field.key, field.r#static));
         let value = field.value.as_ref().map(|value| value.span());
-        self.initial(value, field.key.span(), field.type_annotation.as_ref().map(|kind| kind.span), field.span, state, number);
+        self.initial(
+            value,
+            field.key.span(),
+            field.type_annotation.as_ref().map(|kind| kind.span),
+            field.span,
+            state,
+            number,
+        );
         let after = match field.r#static {
             true => format!("static{{{state}.extra(this,{number});}}"),
             false => format!("#{state}x{number}={state}.extra(this,{number});"),
@@ -318,7 +339,9 @@ impl Writer<'_> {
         let key = accessor.key.span();
         let (name, store) = match &accessor.key {
             PropertyKey::StaticIdentifier(name) => (name.name.to_string(), format!("#{}__value", name.name)),
-            PropertyKey::PrivateIdentifier(name) => (format!("#{}", name.name), format!("#{}__value", name.name)),
+            PropertyKey::PrivateIdentifier(name) => {
+                (format!("#{}", name.name), format!("#{}__value", name.name))
+            }
             _ => return self.refuse(accessor.span.start, "an `accessor` field needs a plain name"),
         };
         if let Some((state, number)) = decorated {
@@ -349,7 +372,8 @@ impl Writer<'_> {
 
     fn is_decorated(&self, class: &Class<'_>) -> bool {
         !self.legacy
-            && (!class.decorators.is_empty() || class.body.body.iter().any(|element| decorator_count(element) > 0))
+            && (!class.decorators.is_empty()
+                || class.body.body.iter().any(|element| decorator_count(element) > 0))
     }
 }
 
@@ -410,9 +434,7 @@ fn access(key: &PropertyKey<'_>, is_static: bool) -> String {
     match key {
         PropertyKey::PrivateIdentifier(name) => {
             let name = &name.name;
-            format!(
-                "{is_static},{{has:(o)=>#{name} in o,get:(o)=>o.#{name},set:(o,v)=>{{o.#{name}=v;}}}}"
-            )
+            format!("{is_static},{{has:(o)=>#{name} in o,get:(o)=>o.#{name},set:(o,v)=>{{o.#{name}=v;}}}}")
         }
         _ => format!("{is_static}"),
     }

@@ -105,7 +105,9 @@ impl Emission<'_> {
             match component {
                 Component::ParentDir => up += 1,
                 // A folder of that name would be taken for npm packages.
-                Component::Normal(name) if name == "node_modules" => segments.push("__node_modules".to_owned()),
+                Component::Normal(name) if name == "node_modules" => {
+                    segments.push("__node_modules".to_owned())
+                }
                 other => segments.push(other.as_os_str().to_string_lossy().into_owned()),
             }
         }

@@ -108,7 +108,8 @@ impl<'r> Graph<'r> {
 
     fn lacks_beyond(&self, from: &Path, specifier: &str, name: &str, seen: &mut HashSet<PathBuf>) -> bool {
         let key = (specifier.to_owned(), How::Import, Base::Module);
-        let Some(Target::Local(path)) = self.locals.get(from).and_then(|local| local.targets.get(&key)) else {
+        let Some(Target::Local(path)) = self.locals.get(from).and_then(|local| local.targets.get(&key))
+        else {
             return false;
         };
         if !seen.insert(path.clone()) {
@@ -118,7 +119,8 @@ impl<'r> Graph<'r> {
         let analysis = &local.analysis;
         analysis.format == Format::Esm
             && !analysis.exports.contains(name)
-            && (name == "default" || analysis.stars.iter().all(|star| self.lacks_beyond(path, star, name, seen)))
+            && (name == "default"
+                || analysis.stars.iter().all(|star| self.lacks_beyond(path, star, name, seen)))
     }
 
     fn enqueue(&mut self, path: &Path) {
@@ -152,19 +154,24 @@ impl<'r> Graph<'r> {
                 return;
             }
         };
-        let script =
-            Script { path, text: &text, settings: tsconfig.as_deref().map(|config| &config.compiler_options) };
+        let script = Script {
+            path,
+            text: &text,
+            settings: tsconfig.as_deref().map(|config| &config.compiler_options),
+        };
         match script.analyse() {
             Ok(analysis) => {
                 let targets = self.targets(path, &name, &text, &analysis);
                 self.warn_about_signs(&name, &text, &analysis);
-                let is_typescript = path
-                    .extension()
-                    .is_some_and(|extension| ["ts", "tsx", "mts", "cts"].iter().any(|kind| extension == *kind));
+                let is_typescript = path.extension().is_some_and(|extension| {
+                    ["ts", "tsx", "mts", "cts"].iter().any(|kind| extension == *kind)
+                });
                 let local = Local { text, analysis, tsconfig, targets, is_typescript };
                 self.locals.insert(path.to_owned(), local);
             }
-            Err(errors) => self.diagnostics.extend(errors.iter().map(|error| syntax_error(&name, &text, error))),
+            Err(errors) => {
+                self.diagnostics.extend(errors.iter().map(|error| syntax_error(&name, &text, error)))
+            }
         }
     }
 
@@ -241,29 +248,44 @@ impl<'r> Graph<'r> {
                 self.raw.insert(path.to_owned());
                 Ok(Target::Raw(path.to_owned()))
             }
-            ("js" | "mjs" | "cjs" | "json" | "node" | "", true) => Ok(self.npm_target(from, reference, path, manifests)),
+            ("js" | "mjs" | "cjs" | "json" | "node" | "", true) => {
+                Ok(self.npm_target(from, reference, path, manifests))
+            }
             // A package that ships TypeScript is read like the program's own modules.
             ("ts" | "tsx" | "mts" | "cts" | "jsx", _) | ("js" | "mjs" | "cjs", false) => {
-                let declaration = path.file_name().and_then(|name| name.to_str()).is_some_and(|name| {
-                    [".d.ts", ".d.mts", ".d.cts"].iter().any(|end| name.ends_with(end))
-                });
+                let declaration = path
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .is_some_and(|name| [".d.ts", ".d.mts", ".d.cts"].iter().any(|end| name.ends_with(end)));
                 if declaration {
                     return Err(Box::new(
-                        Diagnostic::error(format!("`{}` leads to type declarations, not to code", reference.specifier))
-                            .hint("import it with `import type`, or import the module that it describes"),
+                        Diagnostic::error(format!(
+                            "`{}` leads to type declarations, not to code",
+                            reference.specifier
+                        ))
+                        .hint("import it with `import type`, or import the module that it describes"),
                     ));
                 }
                 self.enqueue(path);
                 Ok(Target::Local(path.to_owned()))
             }
             _ => Err(Box::new(
-                Diagnostic::error(format!("`{}` is not a module: .{extension} files cannot be imported", reference.specifier))
-                    .hint("list the file under \"files\" in the descriptor and read it at run time"),
+                Diagnostic::error(format!(
+                    "`{}` is not a module: .{extension} files cannot be imported",
+                    reference.specifier
+                ))
+                .hint("list the file under \"files\" in the descriptor and read it at run time"),
             )),
         }
     }
 
-    fn npm_target(&mut self, from: &Path, reference: &Reference, path: &Path, manifests: &[PathBuf]) -> Target {
+    fn npm_target(
+        &mut self,
+        from: &Path,
+        reference: &Reference,
+        path: &Path,
+        manifests: &[PathBuf],
+    ) -> Target {
         let instance: InstanceId = self.npm.reach(path, manifests);
         let inside = self.npm.inside(instance, path);
         let name = match package_name(&reference.specifier) {
@@ -278,7 +300,8 @@ impl<'r> Graph<'r> {
             self.npm.reach(&path, &manifests);
         }
         let want = Want { name, instance };
-        let outside = !from.starts_with(&self.root) || is_below_node_modules(from.strip_prefix(&self.root).unwrap_or(from));
+        let outside = !from.starts_with(&self.root)
+            || is_below_node_modules(from.strip_prefix(&self.root).unwrap_or(from));
         let order = if outside { from.to_owned() } else { PathBuf::new() };
         self.wants.insert((outside, order, want.clone()));
         Target::Npm { want, inside, by_name }
@@ -330,7 +353,8 @@ impl<'r> Graph<'r> {
 }
 
 fn syntax_error(name: &str, text: &str, error: &TextError) -> Diagnostic {
-    let mut diagnostic = Diagnostic::error(error.message.clone()).at(name, Some(position(text, error.offset)));
+    let mut diagnostic =
+        Diagnostic::error(error.message.clone()).at(name, Some(position(text, error.offset)));
     diagnostic.hint.clone_from(&error.hint);
     diagnostic
 }
@@ -343,13 +367,17 @@ fn nearby(from: &Path, specifier: &str) -> Option<String> {
     let wanted = from.parent()?.join(specifier);
     let folder = wanted.parent()?;
     let stem = wanted.file_stem()?.to_str()?.to_ascii_lowercase();
-    let mut names: Vec<String> =
-        std::fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
     names.sort();
     let found = names.iter().find(|name| {
-        Path::new(name).file_stem().and_then(|found| found.to_str()).is_some_and(|found| {
-            found.to_ascii_lowercase() == stem
-        })
+        Path::new(name)
+            .file_stem()
+            .and_then(|found| found.to_str())
+            .is_some_and(|found| found.to_ascii_lowercase() == stem)
     })?;
     Some(format!("there is a file {found} in that folder"))
 }

@@ -59,7 +59,8 @@ pub(crate) struct Packed {
 /// # Errors
 /// A file that cannot be read, with its path in the artifact.
 pub(crate) fn pack(files: &BTreeMap<String, Content>) -> Result<Packed, (String, io::Error)> {
-    let compressed = GzBuilder::new().mtime(0).operating_system(UNKNOWN_SYSTEM).write(Vec::new(), Compression::new(6));
+    let compressed =
+        GzBuilder::new().mtime(0).operating_system(UNKNOWN_SYSTEM).write(Vec::new(), Compression::new(6));
     let mut builder = Builder::new(compressed);
     let mut packed = Vec::with_capacity(files.len());
     for (path, content) in files {

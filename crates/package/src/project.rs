@@ -58,8 +58,10 @@ fn root_of(target: &Path) -> Result<PathBuf, Box<Diagnostic>> {
     if canonical.is_dir() {
         return Ok(canonical);
     }
-    let is_descriptor =
-        canonical.file_name().and_then(|name| name.to_str()).is_some_and(|name| DESCRIPTOR_NAMES.contains(&name));
+    let is_descriptor = canonical
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| DESCRIPTOR_NAMES.contains(&name));
     match canonical.parent() {
         Some(folder) if is_descriptor => Ok(folder.to_owned()),
         _ => Err(Box::new(

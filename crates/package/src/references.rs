@@ -4,9 +4,10 @@
 use std::collections::HashSet;
 
 use oxc::ast::ast::{
-    Argument, BindingPattern, CallExpression, ConditionalExpression, ExportAllDeclaration, ExportFromDeclaration,
-    Expression, IdentifierReference, ImportDeclaration, ImportDeclarationSpecifier, ImportExpression, Program,
-    StaticMemberExpression, TryStatement, UnaryExpression, UnaryOperator, VariableDeclarator,
+    Argument, BindingPattern, CallExpression, ConditionalExpression, ExportAllDeclaration,
+    ExportFromDeclaration, Expression, IdentifierReference, ImportDeclaration, ImportDeclarationSpecifier,
+    ImportExpression, Program, StaticMemberExpression, TryStatement, UnaryExpression, UnaryOperator,
+    VariableDeclarator,
 };
 use oxc::ast_visit::{Visit, walk};
 use oxc::semantic::{Scoping, SymbolId};
@@ -79,12 +80,8 @@ pub(crate) struct References {
 
 /// Collects the references of a module.
 pub(crate) fn collect(program: &Program<'_>, scoping: &Scoping) -> References {
-    let mut collector = Collector {
-        scoping,
-        made: made_requires(program),
-        found: References::default(),
-        guarded: 0,
-    };
+    let mut collector =
+        Collector { scoping, made: made_requires(program), found: References::default(), guarded: 0 };
     collector.visit_program(program);
     collector.found
 }
@@ -116,10 +113,12 @@ pub(crate) fn load_call(
 ) -> Option<LoadCall> {
     let (identifier, resolve) = match &call.callee {
         Expression::Identifier(identifier) => (identifier, false),
-        Expression::StaticMemberExpression(member) if member.property.name == "resolve" => match &member.object {
-            Expression::Identifier(identifier) => (identifier, true),
-            _ => return None,
-        },
+        Expression::StaticMemberExpression(member) if member.property.name == "resolve" => {
+            match &member.object {
+                Expression::Identifier(identifier) => (identifier, true),
+                _ => return None,
+            }
+        }
         _ => return None,
     };
     match symbol(identifier, scoping) {

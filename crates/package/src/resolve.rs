@@ -205,11 +205,13 @@ fn explain(error: &ResolveError, folder: &Path, specifier: &str) -> Unresolved {
     }
     let message = format!("cannot find `{specifier}`");
     let hint = match package_name(specifier) {
-        Some(name) if name_is_installed(folder, name) => {
-            Some(format!("`{name}` is installed but has no such file; look at \"exports\" in its package.json"))
-        }
+        Some(name) if name_is_installed(folder, name) => Some(format!(
+            "`{name}` is installed but has no such file; look at \"exports\" in its package.json"
+        )),
         Some(name) => Some(format!("run `npm install {name}` in the package, or correct the name")),
-        None if specifier.starts_with('#') => Some("names with `#` are listed under \"imports\" in package.json".into()),
+        None if specifier.starts_with('#') => {
+            Some("names with `#` are listed under \"imports\" in package.json".into())
+        }
         None => None,
     };
     Unresolved { message, hint }

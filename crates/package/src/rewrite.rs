@@ -6,8 +6,9 @@ use std::collections::{BTreeSet, HashSet};
 use oxc::allocator::{Allocator, ArenaVec};
 use oxc::ast::ast::{
     Argument, BindingPattern, CallExpression, Declaration, ExportAllDeclaration, ExportDefaultDeclaration,
-    ExportDefaultDeclarationKind, ExportFromDeclaration, Expression, ImportDeclaration, ImportDeclarationSpecifier,
-    ImportExpression, ImportOrExportKind, Program, Statement, StringLiteral, TSModuleReference,
+    ExportDefaultDeclarationKind, ExportFromDeclaration, Expression, ImportDeclaration,
+    ImportDeclarationSpecifier, ImportExpression, ImportOrExportKind, Program, Statement, StringLiteral,
+    TSModuleReference,
 };
 use oxc::ast::builder::AstBuilder;
 use oxc::ast_visit::{Visit, VisitMut, walk, walk_mut};
@@ -47,16 +48,19 @@ pub(crate) fn modernise<'a>(allocator: &'a Allocator, program: &mut Program<'a>)
     for statement in &mut program.body {
         let replacement = match statement {
             Statement::TSImportEqualsDeclaration(declaration) => {
-                let TSModuleReference::ExternalModuleReference(external) = &declaration.module_reference else {
+                let TSModuleReference::ExternalModuleReference(external) = &declaration.module_reference
+                else {
                     continue;
                 };
-                let local = oxc::ast::ast::BindingIdentifier::new(declaration.id.span, declaration.id.name, &builder);
+                let local =
+                    oxc::ast::ast::BindingIdentifier::new(declaration.id.span, declaration.id.name, &builder);
                 let specifier = ImportDeclarationSpecifier::new_import_default_specifier(
                     declaration.id.span,
                     local,
                     &builder,
                 );
-                let source = StringLiteral::new(external.expression.span, external.expression.value, None, &builder);
+                let source =
+                    StringLiteral::new(external.expression.span, external.expression.value, None, &builder);
                 let import = ImportDeclaration::boxed(
                     declaration.span,
                     Some(ArenaVec::from_array_in([specifier], &allocator)),
@@ -306,7 +310,8 @@ impl<'a> Rewriter<'a, '_> {
                 first && second
             }
             other => {
-                let Some(replacement) = literal(other).and_then(|text| (self.rewrite.replace)(text, how, base))
+                let Some(replacement) =
+                    literal(other).and_then(|text| (self.rewrite.replace)(text, how, base))
                 else {
                     return false;
                 };

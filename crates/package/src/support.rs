@@ -20,10 +20,12 @@ pub struct Unsupported {
 #[must_use]
 pub fn unsupported(descriptor: &Descriptor) -> Vec<Unsupported> {
     let mut found = Vec::new();
-    let mut add = |field: String, message: String, refused| found.push(Unsupported { field, message, refused });
+    let mut add =
+        |field: String, message: String, refused| found.push(Unsupported { field, message, refused });
     for (index, trigger) in descriptor.triggers.iter().enumerate() {
         if trigger.kind() != "manual" {
-            let message = format!("{} triggers do not fire yet; runs start by hand or by call", trigger.kind());
+            let message =
+                format!("{} triggers do not fire yet; runs start by hand or by call", trigger.kind());
             add(format!("triggers.{index}"), message, false);
         }
     }

@@ -26,7 +26,9 @@ struct Tar {
 
 impl Tar {
     fn program() -> Self {
-        Self::default().file("workflow.jsonc", DESCRIPTOR.as_bytes()).file("index.mjs", b"export default () => 1;\n")
+        Self::default()
+            .file("workflow.jsonc", DESCRIPTOR.as_bytes())
+            .file("index.mjs", b"export default () => 1;\n")
     }
 
     fn entry(mut self, kind: EntryType, path: &[u8], link: &str, content: &[u8]) -> Self {
@@ -58,8 +60,10 @@ impl Tar {
 }
 
 fn names(folder: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
     names.sort();
     names
 }
@@ -159,7 +163,8 @@ fn an_artifact_never_brings_the_sdk() {
         assert_eq!(error.code(), ErrorCode::ValidationFailed);
         assert!(error.hint().unwrap().contains("leave the SDK out"));
     }
-    let folder = Tar::program().entry(EntryType::Directory, b"node_modules/@boardwalk-labs/workflow/", "", b"").gz();
+    let folder =
+        Tar::program().entry(EntryType::Directory, b"node_modules/@boardwalk-labs/workflow/", "", b"").gz();
     refused(&folder, "provided by the runtime");
     let similar = Tar::program().file("node_modules/@boardwalk-labs/workflows/x.js", b"x").gz();
     assert!(inspect(similar.as_slice(), &Limits::default()).is_ok());
@@ -186,7 +191,8 @@ fn bombs_are_stopped_at_the_limits() {
     let error = inspect(Tar::program().gz().as_slice(), &packed).unwrap_err();
     assert!(error.to_string().contains("more than 100 packed bytes"), "{error}");
     // A header that promises more than there is, and a name that is a bomb of its own.
-    let long_name = Tar::program().entry(EntryType::GNULongName, b"././@LongLink", "", &vec![b'a'; 1 << 20]).gz();
+    let long_name =
+        Tar::program().entry(EntryType::GNULongName, b"././@LongLink", "", &vec![b'a'; 1 << 20]).gz();
     let error = inspect(long_name.as_slice(), &Limits::default()).unwrap_err();
     assert!(error.to_string().contains("extension record"), "{error}");
 }
@@ -211,7 +217,10 @@ fn an_artifact_needs_one_descriptor_and_a_program() {
         (Tar::default().file("index.mjs", b"x"), "no workflow.jsonc"),
         (Tar::program().file("workflow.json", b"{}"), "both"),
         (Tar::default().file("workflow.json", DESCRIPTOR.as_bytes()), "no program"),
-        (Tar::default().file("workflow.json", DESCRIPTOR.as_bytes()).file("lib/index.mjs", b""), "no program"),
+        (
+            Tar::default().file("workflow.json", DESCRIPTOR.as_bytes()).file("lib/index.mjs", b""),
+            "no program",
+        ),
     ];
     for (tar, part) in cases {
         let error = inspect(tar.gz().as_slice(), &Limits::default()).unwrap_err();
@@ -220,7 +229,10 @@ fn an_artifact_needs_one_descriptor_and_a_program() {
         assert!(error.hint().is_some());
     }
     let python = Tar::default()
-        .file("workflow.json", br#"{ "slug": "x", "entry": "app/main.py", "triggers": [{ "kind": "manual" }] }"#)
+        .file(
+            "workflow.json",
+            br#"{ "slug": "x", "entry": "app/main.py", "triggers": [{ "kind": "manual" }] }"#,
+        )
         .file(".bw-src/app/main.py", b"def run(input, ctx): pass\n")
         .gz();
     assert_eq!(inspect(python.as_slice(), &Limits::default()).unwrap().entry, "app/main.py");
@@ -250,10 +262,20 @@ fn what_was_built_is_read_back() {
     assert_eq!(
         paths,
         [
-            ".bw-src/src/index.ts", ".bw-src/src/unused.test.ts", ".bw-src/src/used.ts",
-            ".trestle/app/src/index.ts.mjs", ".trestle/app/src/index.ts.mjs.map",
-            ".trestle/app/src/used.ts.mjs", ".trestle/app/src/used.ts.mjs.map", ".trestle/root.mjs",
-            "AGENTS.md", "Readme.MD", "data/x.bin", "index.mjs", "skills/a/SKILL.md", "workflow.json",
+            ".bw-src/src/index.ts",
+            ".bw-src/src/unused.test.ts",
+            ".bw-src/src/used.ts",
+            ".trestle/app/src/index.ts.mjs",
+            ".trestle/app/src/index.ts.mjs.map",
+            ".trestle/app/src/used.ts.mjs",
+            ".trestle/app/src/used.ts.mjs.map",
+            ".trestle/root.mjs",
+            "AGENTS.md",
+            "Readme.MD",
+            "data/x.bin",
+            "index.mjs",
+            "skills/a/SKILL.md",
+            "workflow.json",
         ]
     );
     assert_eq!(contents.files, artifact.files);
@@ -280,7 +302,10 @@ fn sample(folder: &Path, reversed: bool, umask: u32, time: u64) -> Package {
         ("node_modules/a/package.json".into(), r#"{ "name": "a", "version": "1.0.0" }"#.into()),
         ("tool/run.sh".into(), "#!/bin/sh\n".into()),
         (format!("tool/{}/long.txt", "d".repeat(120)), "long".into()),
-        ("workflow.jsonc".into(), r#"{ "slug": "s", "triggers": [{ "kind": "manual" }], "files": ["tool"] }"#.into()),
+        (
+            "workflow.jsonc".into(),
+            r#"{ "slug": "s", "triggers": [{ "kind": "manual" }], "files": ["tool"] }"#.into(),
+        ),
     ];
     if reversed {
         files.reverse();
@@ -343,9 +368,11 @@ fn every_change_that_matters_changes_the_identity() {
             .file(path, content);
         assert_ne!(changed.build().identity, identity, "{path}");
     }
-    let unrelated = base.file("notes.txt", "x").file("node_modules/unused/index.js", "").file(".git/config", "");
+    let unrelated =
+        base.file("notes.txt", "x").file("node_modules/unused/index.js", "").file(".git/config", "");
     assert_eq!(unrelated.build().identity, identity);
-    fs::set_permissions(unrelated.root().join("skills/a/SKILL.md"), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(unrelated.root().join("skills/a/SKILL.md"), fs::Permissions::from_mode(0o755))
+        .unwrap();
     assert_ne!(unrelated.build().identity, identity);
 }
 

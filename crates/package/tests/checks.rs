@@ -30,9 +30,19 @@ fn invalid(package: &Package, said: &str, hint: &str) {
 
 #[test]
 fn a_folder_without_descriptor_or_with_two_is_no_package() {
-    only_error(&Package::inside("x"), "no workflow.jsonc or workflow.json", "trestle init", ErrorCode::NotFound);
-    invalid(&Package::new().file("workflow.json", DESCRIPTOR), "both workflow.jsonc and workflow.json", "keep one");
-    let package = Package::new().file("index.ts", "export default () => 1;\n").file("other.jsonc", DESCRIPTOR);
+    only_error(
+        &Package::inside("x"),
+        "no workflow.jsonc or workflow.json",
+        "trestle init",
+        ErrorCode::NotFound,
+    );
+    invalid(
+        &Package::new().file("workflow.json", DESCRIPTOR),
+        "both workflow.jsonc and workflow.json",
+        "keep one",
+    );
+    let package =
+        Package::new().file("index.ts", "export default () => 1;\n").file("other.jsonc", DESCRIPTOR);
     assert!(check(&package.root().join("workflow.jsonc"), &Silent).is_ok());
     assert!(!check(&package.root().join("other.jsonc"), &Silent).is_ok());
     assert_eq!(check(Path::new("/does/not/exist"), &Silent).errors[0].code, ErrorCode::NotFound);
@@ -40,7 +50,8 @@ fn a_folder_without_descriptor_or_with_two_is_no_package() {
 
 #[test]
 fn descriptor_problems_come_with_their_lines() {
-    let package = Package::inside("").file("workflow.jsonc", "{\n  \"slug\": \"a b\",\n  \"triggers\": []\n}\n");
+    let package =
+        Package::inside("").file("workflow.jsonc", "{\n  \"slug\": \"a b\",\n  \"triggers\": []\n}\n");
     let errors: Vec<String> = package.check().errors.iter().map(ToString::to_string).collect();
     assert_eq!(errors[0], "workflow.jsonc:2:11: slug: may hold only letters, digits and hyphens");
     assert_eq!(errors[1], "workflow.jsonc:3:15: triggers: must have at least 1 item");
@@ -51,14 +62,25 @@ fn descriptor_problems_come_with_their_lines() {
 #[test]
 fn the_entry_must_exist_inside_of_the_package() {
     let declared = |entry: &str| {
-        Package::inside("pkg")
-            .file("workflow.jsonc", &format!(r#"{{ "slug": "s", "entry": "{entry}", "triggers": [{{ "kind": "manual" }}] }}"#))
+        Package::inside("pkg").file(
+            "workflow.jsonc",
+            &format!(r#"{{ "slug": "s", "entry": "{entry}", "triggers": [{{ "kind": "manual" }}] }}"#),
+        )
     };
     invalid(&Package::new(), "none of the default entry files exists", "src/index.ts");
-    invalid(&declared("src/main.ts"), "workflow.jsonc:1:25: entry: the entry file src/main.ts does not exist", "correct the name");
-    invalid(&declared("main.ts").file("src/index.ts", ""), "main.ts does not exist", "src/index.ts is found by itself");
+    invalid(
+        &declared("src/main.ts"),
+        "workflow.jsonc:1:25: entry: the entry file src/main.ts does not exist",
+        "correct the name",
+    );
+    invalid(
+        &declared("main.ts").file("src/index.ts", ""),
+        "main.ts does not exist",
+        "src/index.ts is found by itself",
+    );
     invalid(&declared("src").file("src/index.ts", ""), "is not a file", "name the file");
-    let outside = declared("link.ts").file("../out.ts", "export default () => 1;\n").link("link.ts", "../out.ts");
+    let outside =
+        declared("link.ts").file("../out.ts", "export default () => 1;\n").link("link.ts", "../out.ts");
     invalid(&outside, "leads out of the package", "move the file");
     only_error(&Package::new().file("main.py", ""), "Python", "TypeScript", ErrorCode::Unsupported);
 }
@@ -114,11 +136,21 @@ fn imports_that_lead_nowhere_are_all_named() {
 
 #[test]
 fn what_cannot_be_imported_says_why() {
-    let with = |import: &str| Package::new().file("index.ts", &format!("import x from '{import}';\nexport default () => x;\n"));
+    let with = |import: &str| {
+        Package::new().file("index.ts", &format!("import x from '{import}';\nexport default () => x;\n"))
+    };
     invalid(&with("./style.css").file("style.css", ""), "`./style.css` is not a module", "\"files\"");
-    invalid(&with("./types.d.ts").file("types.d.ts", "export default 1;"), "type declarations", "import type");
+    invalid(
+        &with("./types.d.ts").file("types.d.ts", "export default 1;"),
+        "type declarations",
+        "import type",
+    );
     invalid(&with("https://example.com/x.js"), "from the network", "without installing");
-    invalid(&with("./data.json").file("data.json", "{,}"), "data.json:1:2: the imported file is not JSON", "no comments");
+    invalid(
+        &with("./data.json").file("data.json", "{,}"),
+        "data.json:1:2: the imported file is not JSON",
+        "no comments",
+    );
     invalid(&with("./Tool").file("tool.ts", "export default 1;"), "cannot find `./Tool`", "tool.ts");
     let hidden = with("pkg/secret.js")
         .file("node_modules/pkg/package.json", r#"{ "name": "pkg", "exports": { ".": "./a.js" } }"#)
@@ -126,17 +158,28 @@ fn what_cannot_be_imported_says_why() {
     invalid(&hidden, "is not exported", "");
     let sdk = with("./node_modules/@boardwalk-labs/workflow/index.js")
         .file("node_modules/@boardwalk-labs/workflow/index.js", "export default 1;");
-    invalid(&sdk, "index.ts:1:15: `./node_modules/@boardwalk-labs/workflow/index.js` leads into an installed SDK", "@trestle/workflow");
+    invalid(
+        &sdk,
+        "index.ts:1:15: `./node_modules/@boardwalk-labs/workflow/index.js` leads into an installed SDK",
+        "@trestle/workflow",
+    );
     let bytes = Package::new().file("index.ts", "export { default } from './bad';\n");
     std::fs::write(bytes.root().join("bad.ts"), b"export default '\xFF';\n").unwrap();
     let report = bytes.check();
-    assert!(report.errors.iter().any(|error| error.to_string() == "bad.ts: the file is not UTF-8 text"), "{report:#?}");
+    assert!(
+        report.errors.iter().any(|error| error.to_string() == "bad.ts: the file is not UTF-8 text"),
+        "{report:#?}"
+    );
 }
 
 #[test]
 fn a_program_needs_a_callable_default_export() {
     let with = |text: &str| Package::new().file("index.ts", text);
-    invalid(&with("export async function run() {}\n"), "index.ts: the program has no default export", "add `default`");
+    invalid(
+        &with("export async function run() {}\n"),
+        "index.ts: the program has no default export",
+        "add `default`",
+    );
     invalid(&with("console.log(1);\n"), "no default export", "export default async function run");
     invalid(&with("export default interface Shape { a: 1 }\n"), "no default export", "export default");
     invalid(&with("\nexport default { run() {} };\n"), "index.ts:2:1: the default export is an object", "");
@@ -156,7 +199,9 @@ fn a_program_needs_a_callable_default_export() {
 
 #[test]
 fn broken_tsconfigs_are_errors_of_their_own() {
-    let with = |config: &str| Package::new().file("index.ts", "export default () => 1;\n").file("tsconfig.json", config);
+    let with = |config: &str| {
+        Package::new().file("index.ts", "export default () => 1;\n").file("tsconfig.json", config)
+    };
     invalid(&with("{ \"extends\": \"@tsconfig/none/tsconfig.json\" }"), "tsconfig.json", "npm install");
     invalid(&with("{ oops"), "tsconfig.json", "correct it");
     assert!(with("{ // comment\n \"compilerOptions\": { \"strict\": true, }, }").check().is_ok());
@@ -173,7 +218,11 @@ fn files_that_match_nothing_are_errors() {
             .file("real.txt", "r")
             .link("link.txt", "real.txt")
     };
-    invalid(&with("missing/**"), "workflow.jsonc:2:13: files.0: \"missing/**\" matches no file", "descriptor's folder");
+    invalid(
+        &with("missing/**"),
+        "workflow.jsonc:2:13: files.0: \"missing/**\" matches no file",
+        "descriptor's folder",
+    );
     invalid(&with(".env"), "matches no file", "trestle secrets");
     invalid(&with("node_modules/a"), "matches no file", "npm packages");
     invalid(&with("link.txt"), "matches no file", "symbolic links");
@@ -202,7 +251,8 @@ fn fields_without_an_engine_are_named() {
         .file("index.ts", "export default () => 1;\n");
     let report = package.check();
     assert!(report.is_ok());
-    let (refused, warned): (Vec<_>, Vec<_>) = report.warnings.iter().partition(|warning| warning.hint.is_some());
+    let (refused, warned): (Vec<_>, Vec<_>) =
+        report.warnings.iter().partition(|warning| warning.hint.is_some());
     let fields = |list: Vec<&trestle_package::Diagnostic>| -> Vec<String> {
         list.iter().map(|warning| warning.field.clone().unwrap()).collect()
     };
@@ -218,10 +268,14 @@ fn fields_without_an_engine_are_named() {
 
 #[test]
 fn a_computed_import_of_the_program_is_warned_about() {
-    let package = Package::new().file("index.ts", "export default async (n: string) =>\n  await import(`./tasks/${n}.js`);\n");
+    let package = Package::new()
+        .file("index.ts", "export default async (n: string) =>\n  await import(`./tasks/${n}.js`);\n");
     let report = package.check();
     assert!(report.is_ok());
-    assert_eq!(report.warnings[0].to_string(), "index.ts:2:16: this import has a computed name; what it loads is not followed");
+    assert_eq!(
+        report.warnings[0].to_string(),
+        "index.ts:2:16: this import has a computed name; what it loads is not followed"
+    );
 }
 
 #[test]
@@ -234,8 +288,10 @@ fn npm_modules_that_old_nodes_cannot_load_are_warned_about() {
     let warnings: Vec<String> = package.check().warnings.iter().map(ToString::to_string).collect();
     assert_eq!(
         warnings,
-        ["index.js of the package pkg is an ES module, but its package.json does not say so",
-            "index.js of the package missing needs `not-there`, which is not there"]
+        [
+            "index.js of the package pkg is an ES module, but its package.json does not say so",
+            "index.js of the package missing needs `not-there`, which is not there"
+        ]
     );
 }
 
@@ -259,8 +315,16 @@ fn steps_are_named_in_order_and_end() {
     build(&package.root(), &told).unwrap();
     assert_eq!(
         *told.0.lock().unwrap(),
-        ["> Reading the descriptor", "< Reading the descriptor", "> Following imports", "< Following imports",
-            "> Collecting files", "< Collecting files", "> Packing", "< Packing"]
+        [
+            "> Reading the descriptor",
+            "< Reading the descriptor",
+            "> Following imports",
+            "< Following imports",
+            "> Collecting files",
+            "< Collecting files",
+            "> Packing",
+            "< Packing"
+        ]
     );
 }
 
@@ -275,7 +339,12 @@ fn every_example_can_be_built() {
             checked += 1;
             continue;
         }
-        folders.extend(std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()));
+        folders.extend(
+            std::fs::read_dir(&folder)
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .filter(|path| path.is_dir()),
+        );
     }
     assert!(checked >= 4, "{checked} examples");
 }

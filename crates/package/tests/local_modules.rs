@@ -140,7 +140,10 @@ fn jsx_uses_the_configured_factory() {
 fn jsx_imports_its_runtime_from_the_configured_package() {
     let package = Package::new()
         .file("tsconfig.json", r#"{ "compilerOptions": { "jsx": "react-jsx", "jsxImportSource": "tiny" } }"#)
-        .file("node_modules/tiny/package.json", r#"{ "name": "tiny", "exports": { "./jsx-runtime": "./rt.mjs" } }"#)
+        .file(
+            "node_modules/tiny/package.json",
+            r#"{ "name": "tiny", "exports": { "./jsx-runtime": "./rt.mjs" } }"#,
+        )
         .file("node_modules/tiny/rt.mjs", "export const jsx = (tag, props) => ({ tag, props });\n")
         .file("src/index.tsx", "export default () => <b id=\"x\" />;\n");
     assert_eq!(package.run("null"), json!({"tag": "b", "props": {"id": "x"}}));
@@ -220,7 +223,10 @@ fn a_commonjs_entry_is_started_by_its_exports() {
         ("exports.default = (input) => input.n + 2;\n", json!(3)),
     ] {
         let package = Package::inside("")
-            .file("workflow.json", r#"{ "slug": "sample", "entry": "main.cjs", "triggers": [{ "kind": "manual" }] }"#)
+            .file(
+                "workflow.json",
+                r#"{ "slug": "sample", "entry": "main.cjs", "triggers": [{ "kind": "manual" }] }"#,
+            )
             .file("main.cjs", text);
         assert_eq!(package.run(r#"{"n":1}"#), expected);
     }
@@ -300,7 +306,10 @@ fn names_with_odd_characters_are_found() {
 fn modules_outside_of_the_package_are_part_of_the_program() {
     let package = Package::inside("flows/one")
         .file("workflow.json", support::DESCRIPTOR)
-        .file("src/index.ts", "import { shared } from '../../../shared/tool';\nexport default () => shared;\n")
+        .file(
+            "src/index.ts",
+            "import { shared } from '../../../shared/tool';\nexport default () => shared;\n",
+        )
         .file("../../shared/tool.ts", "export const shared: string = 'shared';\n");
     let artifact = package.build();
     assert!(below(&artifact, ".trestle/app/").contains(&"__up2/shared/tool.ts.mjs".to_owned()));
@@ -320,7 +329,8 @@ fn fields_without_initialiser_follow_the_configured_semantics() {
     let source = "class Base { constructor() { this.init(); } init() {} }\nclass Derived extends Base { value!: string; init() { (this as any).value = 'set'; } }\nexport default () => new Derived().value ?? 'undefined';\n";
     let package = Package::new().file("index.ts", source);
     assert_eq!(package.run("null"), json!("undefined"));
-    let package = package.file("tsconfig.json", r#"{ "compilerOptions": { "useDefineForClassFields": false } }"#);
+    let package =
+        package.file("tsconfig.json", r#"{ "compilerOptions": { "useDefineForClassFields": false } }"#);
     assert_eq!(package.run("null"), json!("set"));
 }
 
@@ -353,8 +363,16 @@ export default () => log;
     assert_eq!(
         package.run("null"),
         json!([
-            "eval class 1", "eval class 2", "eval static field", "eval field", "eval field too", "eval computed",
-            "eval getter", "eval setter", "eval static method", "eval private",
+            "eval class 1",
+            "eval class 2",
+            "eval static field",
+            "eval field",
+            "eval field too",
+            "eval computed",
+            "eval getter",
+            "eval setter",
+            "eval static method",
+            "eval private",
             "call static method method make true false function",
             "call computed method m1 false false function",
             "call getter getter size false false function",

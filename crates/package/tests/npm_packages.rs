@@ -35,9 +35,17 @@ fn exactly_the_reachable_files_ship() {
     assert_eq!(
         below(&artifact, "node_modules/"),
         [
-            "cjs/lib/folder/package.json", "cjs/lib/index.js", "cjs/lib/real.js", "cjs/lib/two.js", "cjs/package.json",
-            "dep/data.json", "dep/index.js", "dep/package.json",
-            "esm/dist/index.js", "esm/dist/one.js", "esm/package.json",
+            "cjs/lib/folder/package.json",
+            "cjs/lib/index.js",
+            "cjs/lib/real.js",
+            "cjs/lib/two.js",
+            "cjs/package.json",
+            "dep/data.json",
+            "dep/index.js",
+            "dep/package.json",
+            "esm/dist/index.js",
+            "esm/dist/one.js",
+            "esm/package.json",
         ]
     );
     assert!(artifact.report.packages.iter().all(|package| package.whole.is_none()));
@@ -47,8 +55,14 @@ fn exactly_the_reachable_files_ship() {
 #[test]
 fn both_sides_of_a_dual_package_ship_when_both_are_used() {
     let package = Package::new()
-        .file("index.ts", "import { kind } from 'dual';\nimport viaCjs from 'cjs';\nexport default () => [kind, viaCjs];\n")
-        .file("node_modules/dual/package.json", r#"{ "name": "dual", "exports": { "import": "./index.mjs", "require": "./index.cjs" } }"#)
+        .file(
+            "index.ts",
+            "import { kind } from 'dual';\nimport viaCjs from 'cjs';\nexport default () => [kind, viaCjs];\n",
+        )
+        .file(
+            "node_modules/dual/package.json",
+            r#"{ "name": "dual", "exports": { "import": "./index.mjs", "require": "./index.cjs" } }"#,
+        )
         .file("node_modules/dual/index.mjs", "export const kind = 'esm';\n")
         .file("node_modules/dual/index.cjs", "exports.kind = 'cjs';\n")
         .file("node_modules/cjs/index.js", "module.exports = require('dual').kind;\n");
@@ -61,7 +75,10 @@ fn both_sides_of_a_dual_package_ship_when_both_are_used() {
 fn the_choice_of_newer_nodes_ships_too() {
     let package = Package::new()
         .file("index.ts", "import { kind } from 'sync';\nexport default () => kind;\n")
-        .file("node_modules/sync/package.json", r#"{ "name": "sync", "exports": { "module-sync": "./sync.mjs", "default": "./old.cjs" } }"#)
+        .file(
+            "node_modules/sync/package.json",
+            r#"{ "name": "sync", "exports": { "module-sync": "./sync.mjs", "default": "./old.cjs" } }"#,
+        )
         .file("node_modules/sync/sync.mjs", "export * from './part.mjs';\n")
         .file("node_modules/sync/part.mjs", "export const kind = 'any';\n")
         .file("node_modules/sync/old.cjs", "exports.kind = 'any';\n");
@@ -92,16 +109,31 @@ fn literal_dynamic_imports_and_choices_are_followed() {
 #[test]
 fn packages_that_load_more_than_their_text_says_ship_whole() {
     let signs = [
-        ("const load = (n) => require('./locale/' + n);\nexports.get = () => load('de.js');\n", "requires a computed name"),
-        ("exports.get = async () => (await import('./locale/' + 'de.js')).default;\n", "imports a computed name"),
+        (
+            "const load = (n) => require('./locale/' + n);\nexports.get = () => load('de.js');\n",
+            "requires a computed name",
+        ),
+        (
+            "exports.get = async () => (await import('./locale/' + 'de.js')).default;\n",
+            "imports a computed name",
+        ),
         ("const r = require;\nexports.get = () => r('./locale/de.js');\n", "requires a computed name"),
-        ("const { createRequire } = require('module');\nexports.get = () => createRequire(__filename)('./locale/de.js');\n", ""),
-        ("exports.get = () => require('fs').readFileSync(__dirname + '/locale/de.js', 'utf8') && 'de';\n", "__dirname"),
+        (
+            "const { createRequire } = require('module');\nexports.get = () => createRequire(__filename)('./locale/de.js');\n",
+            "",
+        ),
+        (
+            "exports.get = () => require('fs').readFileSync(__dirname + '/locale/de.js', 'utf8') && 'de';\n",
+            "__dirname",
+        ),
     ];
     for (text, reason) in signs {
         let package = Package::new()
             .file("index.ts", "import pkg from 'pkg';\nexport default async () => pkg.get();\n")
-            .file("node_modules/pkg/package.json", r#"{ "name": "pkg", "dependencies": { "declared": "1", "gone": "1" } }"#)
+            .file(
+                "node_modules/pkg/package.json",
+                r#"{ "name": "pkg", "dependencies": { "declared": "1", "gone": "1" } }"#,
+            )
             .file("node_modules/pkg/index.js", text)
             .file("node_modules/pkg/locale/de.js", "module.exports = 'de';\n")
             .file("node_modules/pkg/locale/test/inner.js", "module.exports = 'kept';\n")
@@ -117,8 +149,15 @@ fn packages_that_load_more_than_their_text_says_ship_whole() {
         let artifact = package.build();
         assert_eq!(
             below(&artifact, "node_modules/"),
-            ["declared/index.js", "declared/used.js", "pkg/LICENSE", "pkg/index.js", "pkg/locale/de.js",
-                "pkg/locale/test/inner.js", "pkg/package.json"],
+            [
+                "declared/index.js",
+                "declared/used.js",
+                "pkg/LICENSE",
+                "pkg/index.js",
+                "pkg/locale/de.js",
+                "pkg/locale/test/inner.js",
+                "pkg/package.json"
+            ],
             "{text}"
         );
         let shipped = artifact.report.packages.iter().find(|package| package.name == "pkg").unwrap();
@@ -141,8 +180,13 @@ fn native_files_ship_with_their_package_and_optional_dependencies() {
     let artifact = package.build();
     assert_eq!(
         below(&artifact, "node_modules/"),
-        ["@native/linux/lib.node", "@native/linux/package.json", "native/build/addon.node", "native/index.js",
-            "native/package.json"]
+        [
+            "@native/linux/lib.node",
+            "@native/linux/package.json",
+            "native/build/addon.node",
+            "native/index.js",
+            "native/package.json"
+        ]
     );
     assert_eq!(Unpacked::new(&artifact).run("null"), json!("ERR_DLOPEN_FAILED"));
 }
@@ -162,8 +206,12 @@ fn a_bundlers_own_require_is_not_nodes() {
 #[test]
 fn versions_that_conflict_are_nested_for_those_who_ask() {
     let tool = |path: &str, version: &str| {
-        (format!("{path}/index.js"), format!("exports.version = '{version}';\n"), format!("{path}/package.json"),
-            format!(r#"{{ "name": "tool", "version": "{version}" }}"#))
+        (
+            format!("{path}/index.js"),
+            format!("exports.version = '{version}';\n"),
+            format!("{path}/package.json"),
+            format!(r#"{{ "name": "tool", "version": "{version}" }}"#),
+        )
     };
     let mut package = Package::new()
         .file("index.ts", "import a from 'a';\nimport b from 'b';\nimport tool from 'tool';\nexport default () => [a, b, tool.version];\n")
@@ -186,25 +234,46 @@ fn versions_that_conflict_are_nested_for_those_who_ask() {
         .filter(|package| package.name == "tool")
         .flat_map(|package| package.places.iter().map(String::as_str))
         .collect();
-    assert_eq!(places, ["node_modules/a/node_modules/tool", "node_modules/mid/node_modules/tool", "node_modules/tool"]);
+    assert_eq!(
+        places,
+        ["node_modules/a/node_modules/tool", "node_modules/mid/node_modules/tool", "node_modules/tool"]
+    );
 }
 
 #[test]
 fn symlinked_stores_become_plain_folders() {
     let store = "node_modules/.pnpm";
     let package = Package::new()
-        .file("index.ts", "import { a } from 'a';\nimport { version } from 'alias';\nexport default () => [a, version];\n")
-        .file(&format!("{store}/a@1.0.0/node_modules/a/package.json"), r#"{ "name": "a", "version": "1.0.0", "type": "module", "exports": "./index.js" }"#)
-        .file(&format!("{store}/a@1.0.0/node_modules/a/index.js"), "import { b } from '@scope/b';\nimport { version } from 'tool';\nexport const a = b + version;\n")
-        .file(&format!("{store}/@scope+b@1.0.0/node_modules/@scope/b/package.json"), r#"{ "name": "@scope/b", "type": "module", "main": "b.js" }"#)
-        .file(&format!("{store}/@scope+b@1.0.0/node_modules/@scope/b/b.js"), "import { version } from 'tool';\nexport const b = 'b' + version;\n")
+        .file(
+            "index.ts",
+            "import { a } from 'a';\nimport { version } from 'alias';\nexport default () => [a, version];\n",
+        )
+        .file(
+            &format!("{store}/a@1.0.0/node_modules/a/package.json"),
+            r#"{ "name": "a", "version": "1.0.0", "type": "module", "exports": "./index.js" }"#,
+        )
+        .file(
+            &format!("{store}/a@1.0.0/node_modules/a/index.js"),
+            "import { b } from '@scope/b';\nimport { version } from 'tool';\nexport const a = b + version;\n",
+        )
+        .file(
+            &format!("{store}/@scope+b@1.0.0/node_modules/@scope/b/package.json"),
+            r#"{ "name": "@scope/b", "type": "module", "main": "b.js" }"#,
+        )
+        .file(
+            &format!("{store}/@scope+b@1.0.0/node_modules/@scope/b/b.js"),
+            "import { version } from 'tool';\nexport const b = 'b' + version;\n",
+        )
         .file(&format!("{store}/tool@1.0.0/node_modules/tool/index.js"), "exports.version = 1;\n")
         .file(&format!("{store}/tool@1.0.0/node_modules/tool/package.json"), r#"{ "name": "tool" }"#)
         .file(&format!("{store}/tool@2.0.0/node_modules/tool/index.js"), "exports.version = 2;\n")
         .file(&format!("{store}/tool@2.0.0/node_modules/tool/package.json"), r#"{ "name": "tool" }"#)
         .link("node_modules/a", ".pnpm/a@1.0.0/node_modules/a")
         .link("node_modules/alias", ".pnpm/tool@2.0.0/node_modules/tool")
-        .link(&format!("{store}/a@1.0.0/node_modules/@scope/b"), "../../../@scope+b@1.0.0/node_modules/@scope/b")
+        .link(
+            &format!("{store}/a@1.0.0/node_modules/@scope/b"),
+            "../../../@scope+b@1.0.0/node_modules/@scope/b",
+        )
         .link(&format!("{store}/a@1.0.0/node_modules/tool"), "../../tool@1.0.0/node_modules/tool")
         .link(&format!("{store}/@scope+b@1.0.0/node_modules/tool"), "../../tool@2.0.0/node_modules/tool");
     let artifact = package.build();
@@ -229,8 +298,14 @@ fn workspace_packages_in_typescript_are_part_of_the_program() {
 #[test]
 fn bundler_style_names_are_led_to_the_file() {
     let package = Package::new()
-        .file("tsconfig.json", r#"{ "compilerOptions": { "paths": { "short": ["./node_modules/pkg/lib/tool.js"] } } }"#)
-        .file("index.ts", "import a from 'pkg/lib/tool';\nimport b from 'short';\nexport default () => [a, a === b];\n")
+        .file(
+            "tsconfig.json",
+            r#"{ "compilerOptions": { "paths": { "short": ["./node_modules/pkg/lib/tool.js"] } } }"#,
+        )
+        .file(
+            "index.ts",
+            "import a from 'pkg/lib/tool';\nimport b from 'short';\nexport default () => [a, a === b];\n",
+        )
         .file("node_modules/pkg/lib/tool.js", "module.exports = 'tool';\n")
         .file("node_modules/pkg/package.json", r#"{ "name": "pkg" }"#);
     assert_eq!(package.run("null"), json!(["tool", true]));
@@ -270,9 +345,13 @@ fn the_sdk_never_ships() {
         .file("node_modules/helper/index.mjs", "export {};\n")
         .file("node_modules/helper/index.js", "require('@boardwalk-labs/workflow'.slice(0));\n")
         .file("node_modules/helper/package.json", r#"{ "name": "helper", "main": "index.mjs", "dependencies": { "@boardwalk-labs/workflow": "*" } }"#);
-    for path in ["node_modules/@boardwalk-labs/workflow", "node_modules/helper/node_modules/@boardwalk-labs/workflow"] {
+    for path in
+        ["node_modules/@boardwalk-labs/workflow", "node_modules/helper/node_modules/@boardwalk-labs/workflow"]
+    {
         let (manifest, index) = sdk(path);
-        package = package.file(&manifest, r#"{ "name": "@boardwalk-labs/workflow", "version": "0.3.9" }"#).file(&index, "");
+        package = package
+            .file(&manifest, r#"{ "name": "@boardwalk-labs/workflow", "version": "0.3.9" }"#)
+            .file(&index, "");
     }
     let artifact = package.build();
     assert!(artifact.files.iter().all(|file| !file.path.contains("boardwalk-labs")), "{:?}", artifact.files);

@@ -330,6 +330,7 @@ pub enum HostedSize {
 /// Runners of one's own: a pool, and labels that the runner must carry, all of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename = "self-hosted", deny_unknown_fields)]
+#[schemars(rename = "SelfHosted", transform = require_kind)]
 pub struct SelfHosted {
     /// Pool name, 1 to 120 units.
     #[serde(default = "default_pool")]
@@ -338,6 +339,14 @@ pub struct SelfHosted {
     /// Labels of 1 to 120 units each.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
+}
+
+/// Adds the key that tells a self-hosted placement from a hosted one: the generator does not know tags of structs.
+fn require_kind(schema: &mut schemars::Schema) {
+    if let Some(properties) = schema.get_mut("properties").and_then(serde_json::Value::as_object_mut) {
+        properties.insert("kind".into(), serde_json::json!({ "type": "string", "const": "self-hosted" }));
+    }
+    schema.insert("required".into(), serde_json::json!(["kind"]));
 }
 
 /// The pool of a self-hosted `runs_on` that names none.

@@ -92,7 +92,9 @@ impl ArtifactError {
                 Some("leave the SDK out of the artifact; the runtime provides it")
             }
             Self::Entry { .. } => Some("an artifact holds plain files below its root, each once"),
-            Self::TooLarge { .. } => Some("ship less: check the globs of \"files\", or fetch large data at run time"),
+            Self::TooLarge { .. } => {
+                Some("ship less: check the globs of \"files\", or fetch large data at run time")
+            }
             Self::Contents { hint, .. } => Some(hint),
             Self::Write { .. } => Some("check the free space and the rights of the folder"),
         }
@@ -192,12 +194,18 @@ fn kind_name(kind: EntryType) -> &'static str {
 }
 
 /// The name that an extension record gives to the entry after it.
-fn extended_name<R: Read>(entry: &mut Entry<'_, R>, kind: EntryType) -> Result<Option<Vec<u8>>, ArtifactError> {
+fn extended_name<R: Read>(
+    entry: &mut Entry<'_, R>,
+    kind: EntryType,
+) -> Result<Option<Vec<u8>>, ArtifactError> {
     let mut record = Vec::new();
     let mut bounded = entry.take(MAX_RECORD_BYTES + 1);
     bounded.read_to_end(&mut record).map_err(|error| read_error(&error))?;
     if record.len() as u64 > MAX_RECORD_BYTES {
-        return Err(ArtifactError::TooLarge { what: "bytes in an extension record", limit: MAX_RECORD_BYTES });
+        return Err(ArtifactError::TooLarge {
+            what: "bytes in an extension record",
+            limit: MAX_RECORD_BYTES,
+        });
     }
     if kind.is_gnu_longname() {
         while record.last() == Some(&0) {

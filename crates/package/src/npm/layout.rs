@@ -64,7 +64,9 @@ impl Layout {
 
     /// Every folder, with its package.
     pub(crate) fn places(&self) -> impl Iterator<Item = (&str, InstanceId)> {
-        self.places.iter().filter_map(|place| place.instance.map(|instance| (place.folder.as_str(), instance)))
+        self.places
+            .iter()
+            .filter_map(|place| place.instance.map(|instance| (place.folder.as_str(), instance)))
     }
 
     /// The folder in which the program's own modules find a package.
@@ -94,7 +96,12 @@ impl Layout {
             "" => format!("node_modules/{name}"),
             folder => format!("{folder}/node_modules/{name}"),
         };
-        let place = self.add(Place { instance: Some(instance), folder, parent: Some(parent), children: BTreeMap::new() });
+        let place = self.add(Place {
+            instance: Some(instance),
+            folder,
+            parent: Some(parent),
+            children: BTreeMap::new(),
+        });
         self.places[parent].children.insert(name.to_owned(), place);
         place
     }

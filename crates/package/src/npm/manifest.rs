@@ -33,7 +33,8 @@ struct Raw {
 impl PackageManifest {
     /// Reads a package.json; one that cannot be read is an empty one.
     pub(crate) fn read(path: &Path) -> Self {
-        let Some(raw) = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Raw>(&bytes).ok()) else {
+        let Some(raw) = std::fs::read(path).ok().and_then(|bytes| serde_json::from_slice::<Raw>(&bytes).ok())
+        else {
             return Self::default();
         };
         let optional = names(raw.optional_dependencies);
@@ -62,9 +63,12 @@ fn text(value: Option<serde_json::Value>) -> Option<String> {
 
 fn names(value: Option<serde_json::Value>) -> Vec<String> {
     match value {
-        Some(serde_json::Value::Object(map)) => {
-            map.into_iter().map(|(name, _)| name).collect::<std::collections::BTreeSet<_>>().into_iter().collect()
-        }
+        Some(serde_json::Value::Object(map)) => map
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect::<std::collections::BTreeSet<_>>()
+            .into_iter()
+            .collect(),
         _ => Vec::new(),
     }
 }

@@ -11,8 +11,19 @@ use crate::resolve::{Resolved, Resolvers, is_sdk, package_name};
 
 /// Folders at the root of a package that no program needs.
 const NOT_SHIPPED_FOLDERS: [&str; 13] = [
-    "test", "tests", "__tests__", "spec", "doc", "docs", "example", "examples", "benchmark", "benchmarks", "coverage",
-    "man", "node_modules",
+    "test",
+    "tests",
+    "__tests__",
+    "spec",
+    "doc",
+    "docs",
+    "example",
+    "examples",
+    "benchmark",
+    "benchmarks",
+    "coverage",
+    "man",
+    "node_modules",
 ];
 /// Ends of names that no program needs.
 const NOT_SHIPPED_ENDS: [&str; 7] = [".md", ".markdown", ".map", ".d.ts", ".d.mts", ".d.cts", ".tsbuildinfo"];
@@ -226,8 +237,10 @@ impl<'r> Npm<'r> {
         if optional {
             return;
         }
-        let message =
-            format!("{inside} of the package {} needs `{}`, which is not there", instance.name, reference.specifier);
+        let message = format!(
+            "{inside} of the package {} needs `{}`, which is not there",
+            instance.name, reference.specifier
+        );
         let mut diagnostic = Diagnostic::warning(message);
         if let Some(name) = package_name(&reference.specifier) {
             diagnostic = diagnostic.hint(format!("run `npm install {name}` if the program gets there"));
@@ -304,7 +317,8 @@ impl<'r> Npm<'r> {
             return;
         }
         let from = self.instances[id].folder.clone();
-        let installed = from.ancestors().map(|folder| folder.join("node_modules").join(name)).find(|path| path.is_dir());
+        let installed =
+            from.ancestors().map(|folder| folder.join("node_modules").join(name)).find(|path| path.is_dir());
         let Some(folder) = installed.and_then(|path| path.canonicalize().ok()) else { return };
         let owner = self.instance_of(&folder.join("package.json"));
         if owner == id {
@@ -334,7 +348,8 @@ impl<'r> Npm<'r> {
 /// with a name.
 fn package_folder(path: &Path) -> PathBuf {
     let components: Vec<Component<'_>> = path.components().collect();
-    let modules = components.iter().rposition(|component| *component == Component::Normal("node_modules".as_ref()));
+    let modules =
+        components.iter().rposition(|component| *component == Component::Normal("node_modules".as_ref()));
     if let Some(index) = modules {
         let scoped = components
             .get(index + 1)
@@ -356,7 +371,8 @@ fn package_folder(path: &Path) -> PathBuf {
 
 /// What a package without a name is called: its folder, with the scope above it.
 fn name_by_path(folder: &Path) -> String {
-    let text = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let text =
+        |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     match folder.parent().map(text).filter(|scope| scope.starts_with('@')) {
         Some(scope) => format!("{scope}/{}", text(folder)),
         None => text(folder),
@@ -365,7 +381,8 @@ fn name_by_path(folder: &Path) -> String {
 
 fn relative(folder: &Path, path: &Path) -> Option<String> {
     let inside = path.strip_prefix(folder).ok()?;
-    let segments: Option<Vec<&str>> = inside.components().map(|component| component.as_os_str().to_str()).collect();
+    let segments: Option<Vec<&str>> =
+        inside.components().map(|component| component.as_os_str().to_str()).collect();
     Some(segments?.join("/"))
 }
 

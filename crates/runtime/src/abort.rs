@@ -29,7 +29,7 @@ impl AbortReason {
         }
     }
 
-    /// Whether the run's end is written by this process (`docs/protocol/control-api.md` §14).
+    /// Whether the run's end is written by this process (`docs/protocol/control.md` §14).
     pub(crate) fn is_finalized_here(self) -> bool {
         matches!(self, Self::Cancelled | Self::CreditExhausted)
     }

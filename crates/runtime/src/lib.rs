@@ -2,7 +2,7 @@
 //!
 //! A run process executes one run and exits. It gets its assignment, with the credentials, over an
 //! inherited socket from its runner; it claims the run, fetches and starts the program, serves the
-//! program's host calls, delivers events, and finalizes (`docs/protocol/control-api.md` §15).
+//! program's host calls, delivers events, and finalizes (`docs/protocol/control.md` §15).
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod abort;

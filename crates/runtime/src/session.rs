@@ -1,4 +1,4 @@
-//! One run in its order: claim, prepare, program, end (`docs/protocol/control-api.md` §15).
+//! One run in its order: claim, prepare, program, end (`docs/protocol/control.md` §15).
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
 //! One model call through the control plane, re-sent only where that cannot bill twice
-//! (`docs/protocol/control-api.md` §7).
+//! (`docs/protocol/control.md` §7).
 
 use bytes::{Bytes, BytesMut};
 use reqwest::Response;

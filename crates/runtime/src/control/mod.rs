@@ -1,4 +1,4 @@
-//! The Runner Control API as a client (`docs/protocol/control-api.md`).
+//! The Runner Control API as a client (`docs/protocol/control.md`).
 
 mod client;
 mod error;

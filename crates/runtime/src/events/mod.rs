@@ -1,5 +1,5 @@
 //! Run events: stamped, redacted, merged, kept until they are delivered
-//! (`docs/protocol/control-api.md` §6, `docs/protocol/events.md`).
+//! (`docs/protocol/control.md` §6, `docs/protocol/events.md`).
 
 mod console;
 mod deltas;

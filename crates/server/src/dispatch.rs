@@ -30,7 +30,7 @@ const MOST_ASKED: usize = 64;
 const RETRY: Duration = Duration::from_millis(250);
 
 enum Command {
-    Wait { pool: String, runner: RunnerId, deliver: oneshot::Sender<Delivery> },
+    Wait { pool: String, parked: Parked },
     Queue(String),
     Runner(RunnerId),
     LookAgain,

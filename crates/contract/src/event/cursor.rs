@@ -7,8 +7,9 @@ use std::sync::Arc;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, de};
 
-use super::body::{Channel, Event, channel_of};
+use super::body::{Event, channel_of};
 use super::decode::{EventDecodeError, parse_lenient};
+use super::values::{Channel, UnknownWord};
 use crate::bounds::MAX_SAFE_INTEGER;
 use crate::tolerant::objects;
 
@@ -134,11 +135,6 @@ pub struct EventFrame {
     pub json: Arc<str>,
 }
 
-/// The error for a kind that belongs to no channel.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown event kind {0}")]
-pub struct UnknownFrame(pub String);
-
 impl EventFrame {
     /// Writes an event.
     pub fn of(cursor: Cursor, event: &Event) -> Self {
@@ -148,9 +144,9 @@ impl EventFrame {
     /// The channel of the kind.
     ///
     /// # Errors
-    /// [`UnknownFrame`] when no channel knows it.
-    pub fn channel(&self) -> Result<Channel, UnknownFrame> {
-        channel_of(&self.kind).ok_or_else(|| UnknownFrame(self.kind.to_string()))
+    /// [`UnknownWord`] when no channel knows it.
+    pub fn channel(&self) -> Result<Channel, UnknownWord> {
+        channel_of(&self.kind).ok_or_else(|| UnknownWord(self.kind.to_string()))
     }
 
     /// Reads one element of a telemetry batch: a JSON text with `cursor` and `event`. The event is checked strictly;

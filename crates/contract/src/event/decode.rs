@@ -171,12 +171,12 @@ plain_fields!(
     Positive,
     RawJson,
     RawObject,
-    super::body::RunStatus,
-    super::body::SuspendReason,
-    super::body::SkipReason,
-    super::body::StandardStream,
-    super::body::TurnEndReason,
-    super::body::CompactionMethod,
+    super::values::RunStatus,
+    super::values::SuspendReason,
+    super::values::SkipReason,
+    super::values::StandardStream,
+    super::values::TurnEndReason,
+    super::values::CompactionMethod,
 );
 
 struct Entries<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);

@@ -6,10 +6,12 @@
 mod body;
 mod cursor;
 mod decode;
+mod values;
 
-pub use body::{
-    Channel, CompactionMethod, DEFAULT_CHANNELS, Envelope, Event, EventBody, EventError, RunStatus,
-    SkipReason, StandardStream, SuspendReason, TokenUsage, ToolReturn, TurnEndReason, channel_of,
-};
-pub use cursor::{Cursor, CursorError, EventFrame, MAX_SEQ, STRIDE, StoredEvent, UnknownFrame};
+pub use body::{Envelope, Event, EventBody, channel_of};
+pub use cursor::{Cursor, CursorError, EventFrame, MAX_SEQ, STRIDE, StoredEvent};
 pub use decode::{EventDecodeError, parse_lenient};
+pub use values::{
+    Channel, CompactionMethod, DEFAULT_CHANNELS, EventError, RunStatus, SkipReason, StandardStream,
+    SuspendReason, TokenUsage, ToolReturn, TurnEndReason, UnknownWord,
+};

@@ -15,7 +15,7 @@ pub struct NewRun {
     pub input: Option<RawJson>,
     /// How it was triggered.
     pub trigger: Trigger,
-    /// The actor object (`docs/protocol/control-api.md` §2.5), byte for byte.
+    /// The actor object (`docs/protocol/control.md` §2.5), byte for byte.
     pub actor: RawJson,
     /// Environment, if one was chosen.
     pub environment: Option<String>,

@@ -43,7 +43,9 @@ impl Client {
             .connect_timeout(Duration::from_secs(10))
             .user_agent(concat!("trestle/", env!("CARGO_PKG_VERSION")))
             .build()
-            .map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot set up HTTP: {error}")))?;
+            .map_err(|error| {
+                CliError::new(ErrorCode::InternalError, format!("cannot set up HTTP: {error}"))
+            })?;
         Ok(Self { http, address })
     }
 
@@ -59,12 +61,16 @@ impl Client {
     /// When the call fails or the token has no organisation.
     pub async fn organisation(&self) -> Result<String, CliError> {
         let me: Me = self.get("/v1/me").await?;
-        let slugs: Vec<String> = me.memberships.iter().map(|membership| membership.slug.to_string()).collect();
+        let slugs: Vec<String> =
+            me.memberships.iter().map(|membership| membership.slug.to_string()).collect();
         match slugs.as_slice() {
             [only] => Ok(only.clone()),
             [] => Err(CliError::new(ErrorCode::Forbidden, "this token belongs to no organisation")),
-            several => Err(CliError::usage(format!("this token belongs to several organisations: {}", several.join(", ")))
-                .hint("use an API key, which belongs to one")),
+            several => Err(CliError::usage(format!(
+                "this token belongs to several organisations: {}",
+                several.join(", ")
+            ))
+            .hint("use an API key, which belongs to one")),
         }
     }
 
@@ -72,11 +78,19 @@ impl Client {
         read(self.call(Method::GET, path, None::<&()>).await?, path).await
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, CliError> {
+    pub(crate) async fn post<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, CliError> {
         read(self.call(Method::POST, path, Some(body)).await?, path).await
     }
 
-    pub(crate) async fn patch<T: DeserializeOwned>(&self, path: &str, body: &(impl Serialize + Sync)) -> Result<T, CliError> {
+    pub(crate) async fn patch<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &(impl Serialize + Sync),
+    ) -> Result<T, CliError> {
         read(self.call(Method::PATCH, path, Some(body)).await?, path).await
     }
 
@@ -90,7 +104,12 @@ impl Client {
     }
 
     /// One logical call: every attempt carries the same idempotency key, so that a lost answer repeats nothing.
-    async fn call<B: Serialize + Sync>(&self, method: Method, path: &str, body: Option<&B>) -> Result<Response, CliError> {
+    async fn call<B: Serialize + Sync>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<Response, CliError> {
         let url = format!("{}{path}", self.address.url);
         let key = (method != Method::GET).then(|| uuid::Uuid::new_v4().to_string());
         let mut waits = RETRY_WAITS.iter();
@@ -125,16 +144,28 @@ impl Client {
     }
 
     /// Uploads bytes to an address that carries its own proof.
-    pub(crate) async fn upload(&self, url: &str, content_type: &str, bytes: bytes::Bytes) -> Result<(), CliError> {
+    pub(crate) async fn upload(
+        &self,
+        url: &str,
+        content_type: &str,
+        bytes: bytes::Bytes,
+    ) -> Result<(), CliError> {
         let mut waits = RETRY_WAITS.iter();
         loop {
-            let request = self.http.put(url).header("content-type", content_type).body(bytes.clone()).timeout(UPLOAD_DEADLINE);
+            let request = self
+                .http
+                .put(url)
+                .header("content-type", content_type)
+                .body(bytes.clone())
+                .timeout(UPLOAD_DEADLINE);
             let outcome = request.send().await;
             let passing = outcome.as_ref().map_or(true, |answer| answer.status().is_server_error());
             match (outcome, waits.next()) {
                 (_, Some(wait)) if passing => tokio::time::sleep(*wait).await,
                 (Ok(answer), _) if answer.status().is_success() => return Ok(()),
-                (Ok(answer), _) => return Err(refusal(&Method::PUT, "the artifact's upload address", answer).await),
+                (Ok(answer), _) => {
+                    return Err(refusal(&Method::PUT, "the artifact's upload address", answer).await);
+                }
                 (Err(error), _) => return Err(self.unreachable(error)),
             }
         }
@@ -156,8 +187,18 @@ impl Client {
 
     /// Downloads from an address that carries its own proof.
     pub(crate) async fn download(&self, url: &str) -> Result<Response, CliError> {
-        let answer = self.http.get(url).timeout(UPLOAD_DEADLINE).send().await.map_err(|error| self.unreachable(error))?;
-        if answer.status().is_success() { Ok(answer) } else { Err(refusal(&Method::GET, "a download address", answer).await) }
+        let answer = self
+            .http
+            .get(url)
+            .timeout(UPLOAD_DEADLINE)
+            .send()
+            .await
+            .map_err(|error| self.unreachable(error))?;
+        if answer.status().is_success() {
+            Ok(answer)
+        } else {
+            Err(refusal(&Method::GET, "a download address", answer).await)
+        }
     }
 
     fn unreachable(&self, error: reqwest::Error) -> CliError {
@@ -166,18 +207,24 @@ impl Client {
             cause = deeper;
         }
         let message = format!("could not reach the server at {}: {cause}", self.address.url);
-        CliError::new(ErrorCode::Unavailable, message).hint("is it running? `trestle up` starts one; --url or TRESTLE_URL names another")
+        CliError::new(ErrorCode::Unavailable, message)
+            .hint("is it running? `trestle up` starts one; --url or TRESTLE_URL names another")
     }
 }
 
 async fn read<T: DeserializeOwned>(answer: Response, path: &str) -> Result<T, CliError> {
-    let body = answer
-        .bytes()
-        .await
-        .map_err(|error| CliError::new(ErrorCode::Unavailable, format!("the answer to {path} broke off: {}", error.without_url())))?;
+    let body = answer.bytes().await.map_err(|error| {
+        CliError::new(
+            ErrorCode::Unavailable,
+            format!("the answer to {path} broke off: {}", error.without_url()),
+        )
+    })?;
     serde_json::from_slice(&body).map_err(|error| {
-        CliError::new(ErrorCode::ProtocolError, format!("the server answered {path} with something else than expected: {error}"))
-            .hint("is this a Trestle or Boardwalk server?")
+        CliError::new(
+            ErrorCode::ProtocolError,
+            format!("the server answered {path} with something else than expected: {error}"),
+        )
+        .hint("is this a Trestle or Boardwalk server?")
     })
 }
 
@@ -186,7 +233,10 @@ async fn refusal(method: &Method, path: &str, answer: Response) -> CliError {
     let text = answer.text().await.unwrap_or_default();
     if let Ok(envelope) = serde_json::from_str::<ErrorEnvelope>(&text) {
         let code = ErrorCode::from_code(&envelope.error.code).unwrap_or(of_status(status));
-        return CliError { hint: envelope.error.hint.or_else(|| own_hint(status)), ..CliError::new(code, envelope.error.message) };
+        return CliError {
+            hint: envelope.error.hint.or_else(|| own_hint(status)),
+            ..CliError::new(code, envelope.error.message)
+        };
     }
     let shown: String = text.chars().take(300).collect();
     let shown = if shown.is_empty() { "(no response body)" } else { &shown };

@@ -78,7 +78,9 @@ pub async fn follow(
             Err(Broken::Connection(error)) => {
                 tracing::debug!(%error, "the event stream broke off");
                 if idle >= MAX_IDLE_ATTEMPTS {
-                    return Err(error.hint(format!("the run goes on; `trestle runs {run} --follow` shows it again")));
+                    return Err(
+                        error.hint(format!("the run goes on; `trestle runs {run} --follow` shows it again"))
+                    );
                 }
             }
         }
@@ -132,14 +134,18 @@ async fn read_stream(
     let mut blocks = Blocks::default();
     loop {
         let chunk = answer.chunk().await.map_err(|error| {
-            Broken::Connection(CliError::new(ErrorCode::Unavailable, format!("the event stream broke off: {}", error.without_url())))
+            Broken::Connection(CliError::new(
+                ErrorCode::Unavailable,
+                format!("the event stream broke off: {}", error.without_url()),
+            ))
         })?;
         let Some(chunk) = chunk else { return Ok(()) };
         blocks.push(&chunk);
         while let Some(block) = blocks.next().map_err(Broken::For)? {
             if block.event == "stream_error" {
                 let message = serde_json::from_str::<serde_json::Value>(&block.data).ok();
-                let message = message.as_ref().and_then(|data| data["message"].as_str()).unwrap_or(&block.data);
+                let message =
+                    message.as_ref().and_then(|data| data["message"].as_str()).unwrap_or(&block.data);
                 return Err(Broken::Connection(CliError::new(ErrorCode::Unavailable, message)));
             }
             deliver(block.id, &block.data, cursor, end, show).map_err(Broken::For)?;
@@ -204,14 +210,18 @@ impl Blocks {
             let Some(length) = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') else {
                 self.searched = self.buffer.len();
                 if self.buffer.len() - self.start > MAX_BLOCK {
-                    return Err(CliError::new(ErrorCode::ProtocolError, "the event stream holds an event larger than 80 MiB"));
+                    return Err(CliError::new(
+                        ErrorCode::ProtocolError,
+                        "the event stream holds an event larger than 80 MiB",
+                    ));
                 }
                 return Ok(None);
             };
             let end = self.searched + length;
             let line = &self.buffer[self.start..end];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            let text = str::from_utf8(line).map_err(|_| CliError::new(ErrorCode::ProtocolError, "the event stream is not UTF-8"))?;
+            let text = str::from_utf8(line)
+                .map_err(|_| CliError::new(ErrorCode::ProtocolError, "the event stream is not UTF-8"))?;
             let complete = if text.is_empty() {
                 true
             } else {
@@ -274,8 +284,17 @@ mod tests {
     #[test]
     fn a_snapshot_after_a_stream_shows_nothing_twice() {
         let (mut cursor, mut end, mut shown) = (0, None, Vec::new());
-        let event = |status: &str| format!(r#"{{"runId":"r","turnId":"r","seq":1,"t":0,"kind":"run_status","status":"{status}"}}"#);
-        for (at, status) in [(1, "queued"), (1_000_001, "running"), (1, "queued"), (1_000_001, "running"), (2_000_001, "paused"), (3_000_001, "failed")] {
+        let event = |status: &str| {
+            format!(r#"{{"runId":"r","turnId":"r","seq":1,"t":0,"kind":"run_status","status":"{status}"}}"#)
+        };
+        for (at, status) in [
+            (1, "queued"),
+            (1_000_001, "running"),
+            (1, "queued"),
+            (1_000_001, "running"),
+            (2_000_001, "paused"),
+            (3_000_001, "failed"),
+        ] {
             let mut show = |followed: FollowedEvent<'_>| {
                 shown.push(followed.cursor);
                 Ok(())

@@ -1,6 +1,8 @@
 use std::fmt::Write;
 
-use trestle_contract::event::{Channel, CompactionMethod, DEFAULT_CHANNELS, Event, EventBody, EventError, SkipReason};
+use trestle_contract::event::{
+    Channel, CompactionMethod, DEFAULT_CHANNELS, Event, EventBody, EventError, SkipReason,
+};
 use trestle_contract::json::RawJson;
 
 use crate::pretty_json;
@@ -70,9 +72,9 @@ impl Renderer {
             return String::new();
         }
         let (piece, in_line) = match &event.body {
-            EventBody::TextDelta { text, .. } | EventBody::ReasoningDelta { text } | EventBody::ToolOutputDelta { text, .. } => {
-                (text.clone(), true)
-            }
+            EventBody::TextDelta { text, .. }
+            | EventBody::ReasoningDelta { text }
+            | EventBody::ToolOutputDelta { text, .. } => (text.clone(), true),
             EventBody::TextEnd { .. } => (String::from(if self.in_line { "\n" } else { "" }), false),
             body => (self.line(body), false),
         };
@@ -95,9 +97,14 @@ impl Renderer {
         if self.hidden.is_empty() {
             return None;
         }
-        let counts: Vec<String> = self.hidden.iter().map(|(channel, count)| format!("{count} {channel}")).collect();
+        let counts: Vec<String> =
+            self.hidden.iter().map(|(channel, count)| format!("{count} {channel}")).collect();
         let names: Vec<&str> = self.hidden.iter().map(|(channel, _)| channel.as_str()).collect();
-        Some(format!("· {} events not shown — add --verbose (or --stream {})", counts.join(" + "), names.join(",")))
+        Some(format!(
+            "· {} events not shown — add --verbose (or --stream {})",
+            counts.join(" + "),
+            names.join(",")
+        ))
     }
 
     fn line(&self, body: &EventBody) -> String {
@@ -109,9 +116,19 @@ impl Renderer {
             EventBody::Phase { name, .. } => format!("▸ {}\n", name.as_str()),
             EventBody::Output { value } => {
                 let value = output_text(value);
-                if self.selection.channels == [Channel::Output] { format!("{value}\n") } else { format!("── output ──\n{value}\n") }
+                if self.selection.channels == [Channel::Output] {
+                    format!("{value}\n")
+                } else {
+                    format!("── output ──\n{value}\n")
+                }
             }
-            EventBody::ProgramOutput { text, .. } => if text.ends_with('\n') { text.clone() } else { format!("{text}\n") },
+            EventBody::ProgramOutput { text, .. } => {
+                if text.ends_with('\n') {
+                    text.clone()
+                } else {
+                    format!("{text}\n")
+                }
+            }
             EventBody::EgressDenied { host, method, reason } => {
                 let method = method.as_ref().map(|method| format!("{method} ")).unwrap_or_default();
                 format!("⊘ egress denied: {method}{} — {}\n", host.as_str(), reason.as_str())
@@ -131,14 +148,21 @@ impl Renderer {
             EventBody::Suspended { reason, wake_at } => {
                 let until = match (wake_at, reason) {
                     (Some(at), _) => format!(" until {}", instant(at.get_signed())),
-                    (None, trestle_contract::event::SuspendReason::HumanInput) => " awaiting human input".to_owned(),
+                    (None, trestle_contract::event::SuspendReason::HumanInput) => {
+                        " awaiting human input".to_owned()
+                    }
                     (None, _) => String::new(),
                 };
                 let reason = serde_json::to_value(reason).ok();
-                format!("⏸ suspended ({}){until}\n", reason.as_ref().and_then(|reason| reason.as_str()).unwrap_or_default())
+                format!(
+                    "⏸ suspended ({}){until}\n",
+                    reason.as_ref().and_then(|reason| reason.as_str()).unwrap_or_default()
+                )
             }
             EventBody::Resumed {} => "▶ resumed\n".to_owned(),
-            EventBody::HumanInputRequested { key, prompt, .. } => format!("⏸ input needed [{}]: {prompt}\n", key.as_str()),
+            EventBody::HumanInputRequested { key, prompt, .. } => {
+                format!("⏸ input needed [{}]: {prompt}\n", key.as_str())
+            }
             EventBody::HumanInputResolved { key, .. } => format!("▶ input received [{}]\n", key.as_str()),
             other => agent_line(other),
         }
@@ -160,7 +184,10 @@ fn agent_line(body: &EventBody) -> String {
             let total = usage.and_then(|usage| {
                 let parts = [usage.input_tokens, usage.output_tokens];
                 usage.total_tokens.map(|total| total.get()).or_else(|| {
-                    parts.iter().any(Option::is_some).then(|| parts.iter().flatten().map(|count| count.get()).sum())
+                    parts
+                        .iter()
+                        .any(Option::is_some)
+                        .then(|| parts.iter().flatten().map(|count| count.get()).sum())
                 })
             });
             let tokens = total.map(|total| format!(" ({total} tokens)")).unwrap_or_default();
@@ -175,13 +202,23 @@ fn agent_line(body: &EventBody) -> String {
         }
         EventBody::ToolCallError { error, .. } => format!("· tool error: {}\n", error.message),
         EventBody::CompactionStarted { tokens, budget, context_tokens, .. } => {
-            let window = context_tokens.map(|window| format!(" for a {}-token window", grouped(window.get()))).unwrap_or_default();
-            format!("⊟ compacting context: {} tokens, past the {} budget{window}\n", grouped(tokens.get()), grouped(budget.get()))
+            let window = context_tokens
+                .map(|window| format!(" for a {}-token window", grouped(window.get())))
+                .unwrap_or_default();
+            format!(
+                "⊟ compacting context: {} tokens, past the {} budget{window}\n",
+                grouped(tokens.get()),
+                grouped(budget.get())
+            )
         }
         EventBody::CompactionEnded { tokens, reclaimed, method, .. } => {
             let what = match method {
-                CompactionMethod::Summarized => format!("summarized the oldest turns, freed {} tokens", grouped(reclaimed.get())),
-                CompactionMethod::Deduped => format!("dropped stale repeated reads, freed {} tokens", grouped(reclaimed.get())),
+                CompactionMethod::Summarized => {
+                    format!("summarized the oldest turns, freed {} tokens", grouped(reclaimed.get()))
+                }
+                CompactionMethod::Deduped => {
+                    format!("dropped stale repeated reads, freed {} tokens", grouped(reclaimed.get()))
+                }
                 CompactionMethod::None => "nothing left to reclaim".to_owned(),
             };
             format!("▣ compaction done: {what} — now {} tokens\n", grouped(tokens.get()))
@@ -212,7 +249,11 @@ pub fn output_text(value: &RawJson) -> String {
 
 fn mebibytes(bytes: u64) -> String {
     let tenths = (bytes.saturating_mul(10) + (1 << 19)) >> 20;
-    if tenths < 100 { format!("{}.{} MiB", tenths / 10, tenths % 10) } else { format!("{} MiB", (bytes + (1 << 19)) >> 20) }
+    if tenths < 100 {
+        format!("{}.{} MiB", tenths / 10, tenths % 10)
+    } else {
+        format!("{} MiB", (bytes + (1 << 19)) >> 20)
+    }
 }
 
 fn grouped(number: u64) -> String {
@@ -287,21 +328,36 @@ mod tests {
     fn hidden_channels_are_counted_and_named() {
         let (text, note) = log(Selection::standard(), RUN);
         insta::assert_snapshot!(text);
-        assert_eq!(note.unwrap(), "· 4 log + 15 agent events not shown — add --verbose (or --stream log,agent)");
+        assert_eq!(
+            note.unwrap(),
+            "· 4 log + 15 agent events not shown — add --verbose (or --stream log,agent)"
+        );
         assert_eq!(log(Selection::verbose(), RUN).1, None);
     }
 
     #[test]
     fn the_output_alone_is_bare() {
-        assert_eq!(log(Selection::of([Channel::Output]), RUN).0, "{\n  \"ok\": true,\n  \"n\": 12345678901234567890\n}\n");
-        assert_eq!(log(Selection::of([Channel::Output]), &[r#""kind":"output","value":"plain text""#]).0, "plain text\n");
+        assert_eq!(
+            log(Selection::of([Channel::Output]), RUN).0,
+            "{\n  \"ok\": true,\n  \"n\": 12345678901234567890\n}\n"
+        );
+        assert_eq!(
+            log(Selection::of([Channel::Output]), &[r#""kind":"output","value":"plain text""#]).0,
+            "plain text\n"
+        );
         let (text, _) = log(Selection::standard().without_output(), RUN);
         assert!(!text.contains("output"));
     }
 
     #[test]
     fn sizes_and_numbers_read_well() {
-        assert_eq!([mebibytes(0), mebibytes(5_767_168), mebibytes(10_485_760), mebibytes(4 << 30)], ["0.0 MiB", "5.5 MiB", "10 MiB", "4096 MiB"]);
-        assert_eq!([grouped(0), grouped(999), grouped(1000), grouped(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [mebibytes(0), mebibytes(5_767_168), mebibytes(10_485_760), mebibytes(4 << 30)],
+            ["0.0 MiB", "5.5 MiB", "10 MiB", "4096 MiB"]
+        );
+        assert_eq!(
+            [grouped(0), grouped(999), grouped(1000), grouped(1_234_567)],
+            ["0", "999", "1,000", "1,234,567"]
+        );
     }
 }

@@ -43,9 +43,12 @@ impl AddressSources {
     /// # Errors
     /// When no server or no token is found; the hint names the ways.
     pub fn find(&self) -> Result<ServerAddress, CliError> {
-        let from = |name: &str| self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty());
+        let from = |name: &str| {
+            self.environment.get(name).map(|value| value.trim()).filter(|value| !value.is_empty())
+        };
         let url = self.url.as_deref().or_else(|| from("TRESTLE_URL")).or_else(|| from("BOARDWALK_API_URL"));
-        let token = self.token.as_deref().or_else(|| from("TRESTLE_TOKEN")).or_else(|| from("BOARDWALK_API_KEY"));
+        let token =
+            self.token.as_deref().or_else(|| from("TRESTLE_TOKEN")).or_else(|| from("BOARDWALK_API_KEY"));
         let local = read_local(&self.data);
         let (url, token) = match (url, token, local) {
             (Some(url), Some(token), _) => (url.to_owned(), token.to_owned()),
@@ -61,9 +64,12 @@ impl AddressSources {
             }
             (None, None, Some((local, token))) => (local, token),
         };
-        let parsed = Url::parse(&url).ok().filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
+        let parsed = Url::parse(&url)
+            .ok()
+            .filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
         if parsed.is_none() {
-            return Err(CliError::usage(format!("{url} is no http or https address")).hint("for example http://127.0.0.1:7070"));
+            return Err(CliError::usage(format!("{url} is no http or https address"))
+                .hint("for example http://127.0.0.1:7070"));
         }
         Ok(ServerAddress { url: url.trim_end_matches('/').to_owned(), token: SecretString::from(token) })
     }
@@ -87,7 +93,10 @@ mod tests {
 
     fn sources(data: &Path, entries: &[(&str, &str)]) -> AddressSources {
         AddressSources {
-            environment: entries.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+            environment: entries
+                .iter()
+                .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+                .collect(),
             data: data.to_owned(),
             ..AddressSources::default()
         }
@@ -95,7 +104,11 @@ mod tests {
 
     fn local() -> tempfile::TempDir {
         let data = tempfile::tempdir().unwrap();
-        std::fs::write(data.path().join("server.json"), r#"{"url":"http://127.0.0.1:7070","pid":1,"version":"0"}"#).unwrap();
+        std::fs::write(
+            data.path().join("server.json"),
+            r#"{"url":"http://127.0.0.1:7070","pid":1,"version":"0"}"#,
+        )
+        .unwrap();
         std::fs::write(data.path().join("admin-token"), "bwk_local\n").unwrap();
         data
     }
@@ -103,7 +116,12 @@ mod tests {
     #[test]
     fn the_order_of_the_sources_is_kept() {
         let data = local();
-        let both = [("TRESTLE_URL", "http://a/"), ("TRESTLE_TOKEN", "t"), ("BOARDWALK_API_URL", "http://b"), ("BOARDWALK_API_KEY", "k")];
+        let both = [
+            ("TRESTLE_URL", "http://a/"),
+            ("TRESTLE_TOKEN", "t"),
+            ("BOARDWALK_API_URL", "http://b"),
+            ("BOARDWALK_API_KEY", "k"),
+        ];
         let found = |sources: AddressSources| {
             let found = sources.find().unwrap();
             (found.url, found.token.expose_secret().to_owned())
@@ -114,7 +132,10 @@ mod tests {
         assert_eq!(found(sources(data.path(), &both)), ("http://a".into(), "t".into()));
         assert_eq!(found(sources(data.path(), &both[2..])), ("http://b".into(), "k".into()));
         assert_eq!(found(sources(data.path(), &[])), ("http://127.0.0.1:7070".into(), "bwk_local".into()));
-        assert_eq!(found(sources(data.path(), &[("TRESTLE_URL", "  ")])), ("http://127.0.0.1:7070".into(), "bwk_local".into()));
+        assert_eq!(
+            found(sources(data.path(), &[("TRESTLE_URL", "  ")])),
+            ("http://127.0.0.1:7070".into(), "bwk_local".into())
+        );
     }
 
     #[test]
@@ -131,7 +152,9 @@ mod tests {
         let empty = tempfile::tempdir().unwrap();
         let error = sources(empty.path(), &[]).find().unwrap_err();
         assert!(error.hint.unwrap().contains("trestle up"));
-        let error = sources(empty.path(), &[("TRESTLE_URL", "localhost:7070"), ("TRESTLE_TOKEN", "t")]).find().unwrap_err();
+        let error = sources(empty.path(), &[("TRESTLE_URL", "localhost:7070"), ("TRESTLE_TOKEN", "t")])
+            .find()
+            .unwrap_err();
         assert_eq!(error.exit, crate::EXIT_USAGE);
     }
 }

@@ -68,7 +68,10 @@ impl Terminal {
         }
         let bar = ProgressBar::new_spinner();
         // The template is a constant that the library accepts; its default is as good.
-        bar.set_style(ProgressStyle::with_template("{spinner} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.set_style(
+            ProgressStyle::with_template("{spinner} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner()),
+        );
         bar.set_message(name.to_owned());
         bar.enable_steady_tick(Duration::from_millis(100));
         Step { bar: Some(bar) }

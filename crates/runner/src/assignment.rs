@@ -3,17 +3,19 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio_util::sync::CancellationToken;
-use trestle_contract::pool::{HeartbeatAction, HeartbeatRequest, LeaseReleaseReason, LeaseReleaseRequest, Phase};
+use trestle_contract::pool::{
+    HeartbeatAction, HeartbeatRequest, LeaseReleaseReason, LeaseReleaseRequest, Phase,
+};
 use trestle_domain::{BootClock, Clock, WORKER_MARGIN_FLOOR_MS, worker_deadline};
 use trestle_sandbox::end_adopted;
 use trestle_sandbox::slot::{Assignment, LeaseTerms, SlotOutcome, SlotReport};
 
+use crate::RunnerError;
 use crate::capacity::Slot;
 use crate::client::{Claimed, PoolClient};
 use crate::slot_process::SlotProcess;
 use crate::standby::Starter;
 use crate::work_directory::{LeaseRecord, WorkDirectory};
-use crate::RunnerError;
 
 /// What every run of this machine shares.
 pub(crate) struct Machine {
@@ -63,7 +65,10 @@ impl AssignedRun {
             None => self.machine.starter.cold().await?,
         };
         let handed_over = match self.assignment(&process) {
-            Ok(assignment) => process.assign(assignment).await.map_err(RunnerError::file("assign a run in", process.directory.path())),
+            Ok(assignment) => process
+                .assign(assignment)
+                .await
+                .map_err(RunnerError::file("assign a run in", process.directory.path())),
             Err(error) => Err(error),
         };
         // A cold interpreter start holds a permit until the interpreter is up.
@@ -81,7 +86,8 @@ impl AssignedRun {
         if outcome.is_none() {
             end_adopted().await;
             let stopping = self.machine.stop.is_cancelled();
-            self.release(if stopping { LeaseReleaseReason::Handback } else { LeaseReleaseReason::Died }).await;
+            self.release(if stopping { LeaseReleaseReason::Handback } else { LeaseReleaseReason::Died })
+                .await;
         }
         Ok(outcome)
     }
@@ -90,7 +96,8 @@ impl AssignedRun {
         let claim = &self.claimed.claim;
         let config = &self.machine.starter.config;
         let [workspace_dir, tmp_dir, program_root] = process.directory.prepare()?;
-        let byo_providers = claim.byo_providers.iter().filter_map(|provider| serde_json::to_value(provider).ok()).collect();
+        let byo_providers =
+            claim.byo_providers.iter().filter_map(|provider| serde_json::to_value(provider).ok()).collect();
         Ok(Assignment {
             run_id: claim.run_id.to_string(),
             control_plane_url: claim.control_plane.base_url.as_str().to_owned(),
@@ -103,7 +110,10 @@ impl AssignedRun {
             tmp_dir,
             program_root,
             node: self.machine.starter.node.clone(),
-            lease: LeaseTerms { seconds: config.lease_seconds, renew_every_ms: (config.lease_seconds * 1000 / 6).max(1) },
+            lease: LeaseTerms {
+                seconds: config.lease_seconds,
+                renew_every_ms: (config.lease_seconds * 1000 / 6).max(1),
+            },
         })
     }
 
@@ -185,7 +195,11 @@ impl AssignedRun {
     fn beat(&self) -> tokio::task::JoinHandle<Beat> {
         let machine = Arc::clone(&self.machine);
         let claim = &self.claimed.claim;
-        let request = HeartbeatRequest { lease_id: claim.lease_id.clone(), run_id: claim.run_id.clone(), phase: Phase::Running };
+        let request = HeartbeatRequest {
+            lease_id: claim.lease_id.clone(),
+            run_id: claim.run_id.clone(),
+            phase: Phase::Running,
+        };
         tokio::spawn(async move {
             let sent_ms = BootClock.now_ms();
             match machine.client.heartbeat(&machine.token, &request).await {
@@ -200,7 +214,10 @@ impl AssignedRun {
     }
 
     fn lease_record(&self) -> LeaseRecord {
-        LeaseRecord { lease_id: self.claimed.claim.lease_id.clone(), run_id: self.claimed.claim.run_id.clone() }
+        LeaseRecord {
+            lease_id: self.claimed.claim.lease_id.clone(),
+            run_id: self.claimed.claim.run_id.clone(),
+        }
     }
 
     async fn release(&self, reason: LeaseReleaseReason) {
@@ -216,7 +233,12 @@ enum Beat {
 }
 
 /// Gives a run back. A failure costs time only: the lease runs out.
-pub(crate) async fn release(client: &PoolClient, token: &SecretString, record: LeaseRecord, reason: LeaseReleaseReason) {
+pub(crate) async fn release(
+    client: &PoolClient,
+    token: &SecretString,
+    record: LeaseRecord,
+    reason: LeaseReleaseReason,
+) {
     let request = LeaseReleaseRequest { lease_id: record.lease_id, run_id: record.run_id, reason };
     match client.release(token, &request).await {
         Ok(()) => tracing::info!(run_id = %request.run_id, ?reason, "run_released"),

@@ -6,15 +6,24 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trestle_contract::pool::{
-    ClaimResponse, Declaration, HeartbeatRequest, HeartbeatResponse, LeaseReleaseRequest, PollResponse, RegisterRequest, RegisterResponse,
+    ClaimResponse, Declaration, HeartbeatRequest, HeartbeatResponse, LeaseReleaseRequest, PollResponse,
+    RegisterRequest, RegisterResponse,
 };
 use url::Url;
 
 use crate::RunnerError;
 
 /// What `encodeURIComponent` leaves alone.
-const SEGMENT: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'!').remove(b'~').remove(b'*').remove(b'\'').remove(b'(').remove(b')');
+const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'!')
+    .remove(b'~')
+    .remove(b'*')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')');
 
 /// Says that this runner is ours: it beats often enough for a short lease.
 const RUNNER_HEADER: &str = "x-trestle-runner";
@@ -48,8 +57,15 @@ impl PoolClient {
     ///
     /// # Errors
     /// When `url` is no absolute http(s) address or no TLS set-up is possible.
-    pub fn new(url: &str, declaration: Declaration, poll_deadline: Duration, call_deadline: Duration) -> Result<Self, RunnerError> {
-        let parsed = Url::parse(url.trim()).ok().filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
+    pub fn new(
+        url: &str,
+        declaration: Declaration,
+        poll_deadline: Duration,
+        call_deadline: Duration,
+    ) -> Result<Self, RunnerError> {
+        let parsed = Url::parse(url.trim())
+            .ok()
+            .filter(|parsed| matches!(parsed.scheme(), "http" | "https") && parsed.has_host());
         if parsed.is_none() {
             return Err(RunnerError::Address { url: url.to_owned() });
         }
@@ -78,7 +94,9 @@ impl PoolClient {
     /// # Errors
     /// Any answer but 200.
     pub async fn poll(&self, token: &SecretString) -> Result<PollResponse, RunnerError> {
-        let answer = self.post("poll", "/runner/v1/pool/poll", Some(token), &self.declaration, self.poll_deadline).await?;
+        let answer = self
+            .post("poll", "/runner/v1/pool/poll", Some(token), &self.declaration, self.poll_deadline)
+            .await?;
         read(answer, "poll", StatusCode::OK, "poll response").await
     }
 
@@ -86,13 +104,18 @@ impl PoolClient {
     ///
     /// # Errors
     /// Any answer but 200 and 409.
-    pub async fn claim(&self, token: &SecretString, assignment: &str) -> Result<Option<Claimed>, RunnerError> {
+    pub async fn claim(
+        &self,
+        token: &SecretString,
+        assignment: &str,
+    ) -> Result<Option<Claimed>, RunnerError> {
         let path = format!("/runner/v1/pool/assignments/{}/claim", utf8_percent_encode(assignment, SEGMENT));
         let answer = self.post("claim", &path, Some(token), &self.declaration, self.call_deadline).await?;
         if answer.status() == StatusCode::CONFLICT {
             return Ok(None);
         }
-        let granted = header(&answer, LEASE_HEADER).and_then(|length| length.parse().ok()).map(Duration::from_millis);
+        let granted =
+            header(&answer, LEASE_HEADER).and_then(|length| length.parse().ok()).map(Duration::from_millis);
         let server_time = header(&answer, "date").and_then(http_date_ms);
         let claim: ClaimResponse = read(answer, "claim", StatusCode::OK, "claim response").await?;
         let lease = granted.unwrap_or_else(|| lease_length(claim.lease_expires_at.get(), server_time));
@@ -103,8 +126,14 @@ impl PoolClient {
     ///
     /// # Errors
     /// Any answer but 200 and 409.
-    pub async fn heartbeat(&self, token: &SecretString, beat: &HeartbeatRequest) -> Result<Option<HeartbeatResponse>, RunnerError> {
-        let answer = self.post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, self.call_deadline).await?;
+    pub async fn heartbeat(
+        &self,
+        token: &SecretString,
+        beat: &HeartbeatRequest,
+    ) -> Result<Option<HeartbeatResponse>, RunnerError> {
+        let answer = self
+            .post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, self.call_deadline)
+            .await?;
         if answer.status() == StatusCode::CONFLICT {
             return Ok(None);
         }
@@ -116,8 +145,15 @@ impl PoolClient {
     /// # Errors
     /// Any answer but 200 and 204.
     pub async fn deregister(&self, token: &SecretString) -> Result<(), RunnerError> {
-        let answer =
-            self.post("deregister", "/runner/v1/pool/deregister", Some(token), &serde_json::json!({}), self.call_deadline).await?;
+        let answer = self
+            .post(
+                "deregister",
+                "/runner/v1/pool/deregister",
+                Some(token),
+                &serde_json::json!({}),
+                self.call_deadline,
+            )
+            .await?;
         expect(answer, "deregister", &[StatusCode::NO_CONTENT, StatusCode::OK]).await.map(drop)
     }
 
@@ -126,8 +162,13 @@ impl PoolClient {
     /// # Errors
     /// Any answer but a success, and 404 or 409: somebody else has the run by now, or the control plane does
     /// not know the call and takes the run back when the lease ends.
-    pub async fn release(&self, token: &SecretString, request: &LeaseReleaseRequest) -> Result<(), RunnerError> {
-        let answer = self.post("release", "/runner/v1/pool/release", Some(token), request, self.call_deadline).await?;
+    pub async fn release(
+        &self,
+        token: &SecretString,
+        request: &LeaseReleaseRequest,
+    ) -> Result<(), RunnerError> {
+        let answer =
+            self.post("release", "/runner/v1/pool/release", Some(token), request, self.call_deadline).await?;
         let good = [StatusCode::NO_CONTENT, StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::CONFLICT];
         expect(answer, "release", &good).await.map(drop)
     }
@@ -149,7 +190,10 @@ impl PoolClient {
         if let Some(token) = token {
             request = request.bearer_auth(token.expose_secret());
         }
-        request.send().await.map_err(|source| RunnerError::Unreachable { operation, source: source.without_url() })
+        request
+            .send()
+            .await
+            .map_err(|source| RunnerError::Unreachable { operation, source: source.without_url() })
     }
 }
 
@@ -157,29 +201,46 @@ fn header<'a>(answer: &'a Response, name: &str) -> Option<&'a str> {
     answer.headers().get(name)?.to_str().ok()
 }
 
-async fn expect(answer: Response, operation: &'static str, good: &[StatusCode]) -> Result<Response, RunnerError> {
+async fn expect(
+    answer: Response,
+    operation: &'static str,
+    good: &[StatusCode],
+) -> Result<Response, RunnerError> {
     if good.contains(&answer.status()) {
         return Ok(answer);
     }
     let status = answer.status().as_u16();
     let body = bounded(answer, operation).await.unwrap_or_default();
-    let text = str::from_utf8(&body).unwrap_or_else(|error| str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default());
+    let text = str::from_utf8(&body)
+        .unwrap_or_else(|error| str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default());
     Err(RunnerError::Refused { operation, status, text: text.chars().take(500).collect() })
 }
 
-async fn read<T: DeserializeOwned>(answer: Response, operation: &'static str, good: StatusCode, what: &'static str) -> Result<T, RunnerError> {
+async fn read<T: DeserializeOwned>(
+    answer: Response,
+    operation: &'static str,
+    good: StatusCode,
+    what: &'static str,
+) -> Result<T, RunnerError> {
     let answer = expect(answer, operation, &[good]).await?;
     let body = bounded(answer, operation).await?;
-    serde_json::from_slice(&body).map_err(|error| RunnerError::InvalidAnswer { what, problem: error.to_string() })
+    serde_json::from_slice(&body)
+        .map_err(|error| RunnerError::InvalidAnswer { what, problem: error.to_string() })
 }
 
 async fn bounded(mut answer: Response, operation: &'static str) -> Result<Vec<u8>, RunnerError> {
     let mut body = Vec::new();
     loop {
-        let chunk = answer.chunk().await.map_err(|source| RunnerError::Unreachable { operation, source: source.without_url() })?;
+        let chunk = answer
+            .chunk()
+            .await
+            .map_err(|source| RunnerError::Unreachable { operation, source: source.without_url() })?;
         let Some(chunk) = chunk else { return Ok(body) };
         if body.len() + chunk.len() > MAX_ANSWER {
-            return Err(RunnerError::InvalidAnswer { what: operation, problem: "(root): the answer is larger than 5 MiB".to_owned() });
+            return Err(RunnerError::InvalidAnswer {
+                what: operation,
+                problem: "(root): the answer is larger than 5 MiB".to_owned(),
+            });
         }
         body.extend_from_slice(&chunk);
     }
@@ -211,7 +272,8 @@ fn http_date_ms(text: &str) -> Option<u64> {
     let era = shifted.div_euclid(400);
     let year_of_era = shifted.rem_euclid(400);
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
-    let days = era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
+    let days =
+        era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468;
     u64::try_from(((days * 24 + hour) * 60 + minute) * 60_000 + second * 1000).ok()
 }
 
@@ -229,7 +291,13 @@ mod tests {
         ] {
             assert_eq!(http_date_ms(text), Some(ms), "{text}");
         }
-        for text in ["", "now", "Thu, 01 Foo 1970 00:00:00 GMT", "Thu, 01 Jan 1970 00:00 GMT", "Thu, 01 Jan 1970 00:00:00 CET"] {
+        for text in [
+            "",
+            "now",
+            "Thu, 01 Foo 1970 00:00:00 GMT",
+            "Thu, 01 Jan 1970 00:00 GMT",
+            "Thu, 01 Jan 1970 00:00:00 CET",
+        ] {
             assert_eq!(http_date_ms(text), None, "{text}");
         }
     }

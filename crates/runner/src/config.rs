@@ -120,14 +120,25 @@ mod tests {
 
     #[test]
     fn only_the_listed_entries_are_forwarded() {
-        let given = [("PATH", "/bin"), ("HOME", "/root"), ("AWS_SECRET_ACCESS_KEY", "x"), ("https_proxy", "p")];
+        let given =
+            [("PATH", "/bin"), ("HOME", "/root"), ("AWS_SECRET_ACCESS_KEY", "x"), ("https_proxy", "p")];
         let kept = forwarded_env(given.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(kept, [("PATH".to_owned(), "/bin".to_owned()), ("https_proxy".to_owned(), "p".to_owned())]);
+        assert_eq!(
+            kept,
+            [("PATH".to_owned(), "/bin".to_owned()), ("https_proxy".to_owned(), "p".to_owned())]
+        );
     }
 
     #[test]
     fn entries_that_node_reads_at_start_need_a_cold_start() {
-        for name in ["NODE_OPTIONS", "NODE_EXTRA_CA_CERTS", "LD_PRELOAD", "SSL_CERT_FILE", "UV_THREADPOOL_SIZE", "OPENSSL_CONF"] {
+        for name in [
+            "NODE_OPTIONS",
+            "NODE_EXTRA_CA_CERTS",
+            "LD_PRELOAD",
+            "SSL_CERT_FILE",
+            "UV_THREADPOOL_SIZE",
+            "OPENSSL_CONF",
+        ] {
             assert!(needs_cold_start(name), "{name}");
         }
         for name in ["PATH", "HOME", "NODEX", "REGION"] {

@@ -20,7 +20,8 @@ pub struct Enrolment {
 /// When the control plane refuses the token, or the name or a label does not fit.
 pub async fn redeem(url: &str, token: &str, enrolment: &Enrolment) -> Result<Identity, RunnerError> {
     let timing = Config::default().timing;
-    let client = PoolClient::new(url, crate::runner::declaration(), timing.poll_deadline, timing.call_deadline)?;
+    let client =
+        PoolClient::new(url, crate::runner::declaration(), timing.poll_deadline, timing.call_deadline)?;
     let name = enrolment.name.clone().unwrap_or_else(host_name);
     let request = RegisterRequest {
         registration_token: fits("--token", trestle_contract::bounds::Token::new(token))?,
@@ -61,12 +62,17 @@ pub async fn register(
 ///
 /// # Errors
 /// When there is no identity, or the control plane refuses.
-pub async fn deregister(url: &str, pool: &str, directory: &IdentityDirectory) -> Result<Identity, RunnerError> {
+pub async fn deregister(
+    url: &str,
+    pool: &str,
+    directory: &IdentityDirectory,
+) -> Result<Identity, RunnerError> {
     let identity = directory
         .load(url, pool)?
         .ok_or_else(|| RunnerError::NotRegistered { url: url.to_owned(), pool: pool.to_owned() })?;
     let timing = Config::default().timing;
-    let client = PoolClient::new(url, crate::runner::declaration(), timing.poll_deadline, timing.call_deadline)?;
+    let client =
+        PoolClient::new(url, crate::runner::declaration(), timing.poll_deadline, timing.call_deadline)?;
     client.deregister(&identity.runner_token.clone().into()).await?;
     directory.remove(url, pool)?;
     Ok(identity)

@@ -93,22 +93,34 @@ impl RunnerError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Refused { operation: "register", status: 401, .. } => {
-                "registration tokens work once and for one hour: mint a new one with `trestle runner token`".to_owned()
+                "registration tokens work once and for one hour: mint a new one with `trestle runner token`"
+                    .to_owned()
             }
             Self::Refused { operation: "poll", status: 401, .. } => {
-                "this runner was removed: register it again with a token from `trestle runner token`".to_owned()
+                "this runner was removed: register it again with a token from `trestle runner token`"
+                    .to_owned()
             }
             Self::Refused { operation: "poll", status: 403, .. } => {
                 "the control plane refuses this version: update trestle on this machine".to_owned()
             }
-            Self::Unreachable { .. } => "check --url, and that the server is running and reachable from here".to_owned(),
-            Self::Address { .. } => "give the origin of the server, for example http://127.0.0.1:7070".to_owned(),
-            Self::NotRegistered { url, pool } => {
-                format!("run `trestle runner register --url {url} --token TOKEN`, with a token from `trestle runner token --pool {pool}`")
+            Self::Unreachable { .. } => {
+                "check --url, and that the server is running and reachable from here".to_owned()
             }
-            Self::WorkDirectoryLocked { .. } => "stop the other runner, or give this one its own --work-dir".to_owned(),
+            Self::Address { .. } => {
+                "give the origin of the server, for example http://127.0.0.1:7070".to_owned()
+            }
+            Self::NotRegistered { url, pool } => {
+                format!(
+                    "run `trestle runner register --url {url} --token TOKEN`, with a token from `trestle runner token --pool {pool}`"
+                )
+            }
+            Self::WorkDirectoryLocked { .. } => {
+                "stop the other runner, or give this one its own --work-dir".to_owned()
+            }
             Self::Interpreter(error) => error.hint().to_owned(),
-            Self::File { .. } => "check that the directory exists and that this user may write there".to_owned(),
+            Self::File { .. } => {
+                "check that the directory exists and that this user may write there".to_owned()
+            }
             _ => return None,
         })
     }

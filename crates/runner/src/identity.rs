@@ -107,7 +107,8 @@ impl IdentityDirectory {
         let temporary = file.with_extension("json.tmp");
         let write = || {
             let _ = fs::remove_file(&temporary);
-            let mut handle = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
+            let mut handle =
+                fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             handle.write_all(text.as_bytes())?;
             handle.sync_all()?;
             fs::rename(&temporary, &file)
@@ -129,7 +130,8 @@ impl IdentityDirectory {
 fn parse(bytes: &[u8]) -> Option<Identity> {
     let identity: Identity = serde_json::from_slice(bytes).ok()?;
     let filled = [&identity.runner_id, &identity.runner_token, &identity.pool, &identity.name];
-    (filled.iter().all(|text| !text.is_empty()) && Url::parse(&identity.control_plane_url).is_ok()).then_some(identity)
+    (filled.iter().all(|text| !text.is_empty()) && Url::parse(&identity.control_plane_url).is_ok())
+        .then_some(identity)
 }
 
 /// Host with a non-default port; everything outside `[A-Za-z0-9.-]` becomes `_`.
@@ -141,7 +143,10 @@ fn host_part(url: &str) -> Result<String, RunnerError> {
         host.push(':');
         host.push_str(&port.to_string());
     }
-    Ok(host.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' }).collect())
+    Ok(host
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' })
+        .collect())
 }
 
 #[cfg(test)]
@@ -201,7 +206,13 @@ mod tests {
         let directory = IdentityDirectory::new(home.path());
         let file = directory.save(&identity("http://x", "default")).unwrap();
         let good = fs::read_to_string(&file).unwrap();
-        for bad in ["".to_owned(), "{}".to_owned(), good.replace("\"01R\"", "\"\""), good.replace("{", "{\"extra\":1,"), good.replace("http://x", "x")] {
+        for bad in [
+            "".to_owned(),
+            "{}".to_owned(),
+            good.replace("\"01R\"", "\"\""),
+            good.replace("{", "{\"extra\":1,"),
+            good.replace("http://x", "x"),
+        ] {
             fs::write(&file, bad).unwrap();
             assert_eq!(directory.load("http://x", "default").unwrap(), None);
         }

@@ -62,10 +62,23 @@ impl Runner {
     ///
     /// # Errors
     /// When Node is missing or too old, or the work directory cannot be used or is in use.
-    pub async fn start(config: Config, identity: &Identity, isolation: Arc<dyn Isolation>) -> Result<Self, RunnerError> {
+    pub async fn start(
+        config: Config,
+        identity: &Identity,
+        isolation: Arc<dyn Isolation>,
+    ) -> Result<Self, RunnerError> {
         let declaration = declaration();
-        let client = PoolClient::new(&config.url, declaration, config.timing.poll_deadline, config.timing.call_deadline)?;
-        let path = config.forwarded_env.iter().find(|(name, _)| name == "PATH").map_or("", |(_, value)| value.as_str());
+        let client = PoolClient::new(
+            &config.url,
+            declaration,
+            config.timing.poll_deadline,
+            config.timing.call_deadline,
+        )?;
+        let path = config
+            .forwarded_env
+            .iter()
+            .find(|(name, _)| name == "PATH")
+            .map_or("", |(_, value)| value.as_str());
         let node = find_node(config.node.as_deref(), path.as_ref()).await?;
         if let Some(warning) = node.warning() {
             tracing::warn!("{warning}");
@@ -93,7 +106,11 @@ impl Runner {
     /// How to end it from elsewhere.
     #[must_use]
     pub fn handle(&self) -> Handle {
-        Handle { drain: self.machine.drain.clone(), stop: self.machine.stop.clone(), kill: self.machine.kill.clone() }
+        Handle {
+            drain: self.machine.drain.clone(),
+            stop: self.machine.stop.clone(),
+            kill: self.machine.kill.clone(),
+        }
     }
 
     /// The interpreter that programs get.
@@ -120,7 +137,12 @@ impl Runner {
         ended
     }
 
-    async fn work(&self, runs: &mut JoinSet<()>, standby: &mut Standby, online: impl FnOnce() + Send) -> Result<Ended, RunnerError> {
+    async fn work(
+        &self,
+        runs: &mut JoinSet<()>,
+        standby: &mut Standby,
+        online: impl FnOnce() + Send,
+    ) -> Result<Ended, RunnerError> {
         let capacity = Capacity::new(self.config.slots);
         let ceiling = self.config.timing.retry_ceiling;
         let mut backoff = Backoff::new(millis(self.config.timing.retry_base), millis(ceiling));
@@ -176,10 +198,18 @@ impl Runner {
     }
 
     /// Claims an offer and starts its run; false when another runner won.
-    async fn claim(&self, offer: Offer, capacity: &Capacity, standby: &mut Standby, runs: &mut JoinSet<()>) -> Result<bool, RunnerError> {
+    async fn claim(
+        &self,
+        offer: Offer,
+        capacity: &Capacity,
+        standby: &mut Standby,
+        runs: &mut JoinSet<()>,
+    ) -> Result<bool, RunnerError> {
         let claim_sent_ms = BootClock.now_ms();
         // A claim in flight is not dropped by a drain: it may have been granted already.
-        let Some(claimed) = self.machine.client.claim(&self.machine.token, offer.assignment_id.as_str()).await? else {
+        let Some(claimed) =
+            self.machine.client.claim(&self.machine.token, offer.assignment_id.as_str()).await?
+        else {
             return Ok(false);
         };
         let cold = claimed.claim.env.keys().any(|name| crate::config::needs_cold_start(name));

@@ -32,7 +32,8 @@ impl SlotProcess {
         let directory = SlotDirectory::create(&config.work_dir)?;
         let pair = unix_pair().map_err(RunnerError::file("make a socket pair for", directory.path()));
         let (own, theirs) = pair?;
-        let mut args: Vec<OsString> = vec!["__run".into(), "--slot-fd".into(), SLOT_DESCRIPTOR.to_string().into()];
+        let mut args: Vec<OsString> =
+            vec!["__run".into(), "--slot-fd".into(), SLOT_DESCRIPTOR.to_string().into()];
         args.extend(["--slot-dir".into(), directory.path().into()]);
         if prestart {
             args.extend(["--prestart".into(), "--node".into(), (&node.path).into()]);
@@ -49,7 +50,8 @@ impl SlotProcess {
             extra_fds: vec![(theirs, SLOT_DESCRIPTOR)],
         };
         let process = isolation.spawn(spec).await?;
-        let (reader, writer) = slot::open(own).map_err(RunnerError::file("open the socket of", directory.path()))?;
+        let (reader, writer) =
+            slot::open(own).map_err(RunnerError::file("open the socket of", directory.path()))?;
         Ok(Self { process, reader, writer, directory })
     }
 
@@ -127,7 +129,8 @@ impl SlotDirectory {
 
     pub(crate) async fn remove(self) {
         let path = self.path;
-        let removed = tokio::task::spawn_blocking(move || remove_tree(&path).map_err(|error| (path, error))).await;
+        let removed =
+            tokio::task::spawn_blocking(move || remove_tree(&path).map_err(|error| (path, error))).await;
         if let Ok(Err((path, error))) = removed {
             tracing::warn!(path = %path.display(), %error, "slot_directory_not_removed");
         }

@@ -31,7 +31,8 @@ impl Starter {
 
     async fn prestarted(&self) -> Option<SlotProcess> {
         let _permit = self.starts.acquire().await.ok()?;
-        let mut slot = match SlotProcess::start(&self.config, self.isolation.as_ref(), &self.node, true).await {
+        let mut slot = match SlotProcess::start(&self.config, self.isolation.as_ref(), &self.node, true).await
+        {
             Ok(slot) => slot,
             Err(error) => {
                 tracing::warn!(%error, "prestart_failed");

@@ -67,11 +67,18 @@ impl WorkDirectory {
     /// Records a lease, readable by this user alone, until the returned file is dropped.
     pub(crate) fn record(&self, record: &LeaseRecord) -> Result<LeaseFile, RunnerError> {
         // The lease's name comes from outside: only its digits and letters make the file name.
-        let name: String = record.lease_id.as_str().chars().filter(char::is_ascii_alphanumeric).take(64).collect();
+        let name: String =
+            record.lease_id.as_str().chars().filter(char::is_ascii_alphanumeric).take(64).collect();
         let path = self.path.join("leases").join(format!("{name}.json"));
         let write = || {
             let bytes = serde_json::to_vec(record)?;
-            fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?.write_all(&bytes)
+            fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o600)
+                .open(&path)?
+                .write_all(&bytes)
         };
         write().map_err(RunnerError::file("write", &path))?;
         Ok(LeaseFile(path))
@@ -86,7 +93,9 @@ impl WorkDirectory {
         }
         let mut records = Vec::new();
         for file in entries(&self.path.join("leases")) {
-            records.extend(fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<LeaseRecord>(&bytes).ok()));
+            records.extend(
+                fs::read(&file).ok().and_then(|bytes| serde_json::from_slice::<LeaseRecord>(&bytes).ok()),
+            );
             let _ = fs::remove_file(file);
         }
         records
@@ -94,7 +103,11 @@ impl WorkDirectory {
 }
 
 fn entries(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory).into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -109,10 +122,16 @@ mod tests {
         let slot = first.path().join("slots/1-1");
         fs::create_dir_all(slot.join("workspace")).unwrap();
         fs::create_dir_all(first.path().join("slots/1-2/tmp")).unwrap();
-        let record = LeaseRecord { lease_id: LeaseId::new("lease_../../1").unwrap(), run_id: RunId::new("01RUN").unwrap() };
+        let record = LeaseRecord {
+            lease_id: LeaseId::new("lease_../../1").unwrap(),
+            run_id: RunId::new("01RUN").unwrap(),
+        };
         let file = first.record(&record).unwrap();
         assert_eq!(file.0, first.path().join("leases/lease1.json"));
-        assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file.0).unwrap().permissions()) & 0o777, 0o600);
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file.0).unwrap().permissions()) & 0o777,
+            0o600
+        );
         assert_eq!(first.sweep(), [record]);
         assert_eq!(fs::read_dir(first.path().join("slots")).unwrap().count(), 0);
         assert!(first.sweep().is_empty());

@@ -276,8 +276,15 @@ pub(crate) struct RunProcessArgs {
 impl From<RunProcessArgs> for trestle_runtime::RunArgs {
     fn from(args: RunProcessArgs) -> Self {
         let node = args.node.zip(args.node_version);
-        let prestart = node.filter(|_| args.prestart).map(|(path, version)| trestle_sandbox::slot::NodeRuntime { path, version });
-        Self { slot_fd: args.slot_fd, slot_dir: args.slot_dir, prestart, timing: trestle_runtime::Timing::default() }
+        let prestart = node
+            .filter(|_| args.prestart)
+            .map(|(path, version)| trestle_sandbox::slot::NodeRuntime { path, version });
+        Self {
+            slot_fd: args.slot_fd,
+            slot_dir: args.slot_dir,
+            prestart,
+            timing: trestle_runtime::Timing::default(),
+        }
     }
 }
 

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::fcntl::{Flock, FlockArg};
-use trestle_cli::{CliError, Client, EXIT_CANCELLED, Renderer, RunEnd, Selection, Terminal, commands, follow};
+use trestle_cli::{
+    CliError, Client, EXIT_CANCELLED, Renderer, RunEnd, Selection, Terminal, commands, follow,
+};
 use trestle_contract::ErrorCode;
 
 use crate::arguments::DevArgs;
@@ -62,7 +64,9 @@ async fn execute(
 ) -> Result<u8, CliError> {
     let handle: Arc<Mutex<Option<trestle_runner::Handle>>> = Arc::default();
     let keep = Arc::clone(&handle);
-    let runner = plane.run_runner(&args.work, 0, move |started| *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(started));
+    let runner = plane.run_runner(&args.work, 0, move |started| {
+        *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(started)
+    });
     tokio::pin!(runner);
     if let Some(input) = &input {
         commands::warn_of_large_integers(terminal, input);
@@ -115,9 +119,9 @@ async fn finish(terminal: &Terminal, client: &Client, run_id: &str, end: &RunEnd
     if end.error.is_none()
         && let Some(output) = commands::output_of(client, run_id).await?
     {
-        terminal
-            .data(&trestle_cli::pretty_json(output.get()))
-            .map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}")))?;
+        terminal.data(&trestle_cli::pretty_json(output.get())).map_err(|error| {
+            CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}"))
+        })?;
     }
     Ok(())
 }
@@ -129,17 +133,27 @@ fn secrets(args: &DevArgs) -> Result<Vec<(String, String)>, CliError> {
         None => Vec::new(),
     };
     for given in &args.secrets {
-        let (name, source) = given.split_once('=').map_or((given.as_str(), None), |(name, source)| (name, Some(source)));
+        let (name, source) =
+            given.split_once('=').map_or((given.as_str(), None), |(name, source)| (name, Some(source)));
         let value = match source.map(|source| (source, source.strip_prefix('@'))) {
-            None => std::env::var(name)
-                .map_err(|_| CliError::usage(format!("--secret {name}: there is no environment variable {name}")).hint(format!("or give a file: --secret {name}=@FILE")))?,
+            None => std::env::var(name).map_err(|_| {
+                CliError::usage(format!("--secret {name}: there is no environment variable {name}"))
+                    .hint(format!("or give a file: --secret {name}=@FILE"))
+            })?,
             Some((_, Some(file))) => {
-                let text = fs::read_to_string(file).map_err(|error| CliError::usage(format!("--secret {name}: cannot read {file}: {error}")))?;
-                text.strip_suffix('\n').map_or(text.clone(), |text| text.strip_suffix('\r').unwrap_or(text).to_owned())
+                let text = fs::read_to_string(file).map_err(|error| {
+                    CliError::usage(format!("--secret {name}: cannot read {file}: {error}"))
+                })?;
+                text.strip_suffix('\n')
+                    .map_or(text.clone(), |text| text.strip_suffix('\r').unwrap_or(text).to_owned())
             }
             Some((_, None)) => {
-                return Err(CliError::usage(format!("--secret {name}=…: a value on the command line is visible to every user of this machine"))
-                    .hint(format!("give a file: --secret {name}=@FILE, or export {name} and give --secret {name}")));
+                return Err(CliError::usage(format!(
+                    "--secret {name}=…: a value on the command line is visible to every user of this machine"
+                ))
+                .hint(format!(
+                    "give a file: --secret {name}=@FILE, or export {name} and give --secret {name}"
+                )));
             }
         };
         secrets.push((name.to_owned(), value));
@@ -156,14 +170,21 @@ struct Scratch {
 impl Scratch {
     fn create() -> Result<Self, CliError> {
         let root = std::env::temp_dir().join(format!("trestle-dev-{}", nix::unistd::getuid()));
-        let failed = |path: &Path, error: std::io::Error| failure::of_file("use the scratch directory", path, &error);
+        let failed =
+            |path: &Path, error: std::io::Error| failure::of_file("use the scratch directory", path, &error);
         match fs::DirBuilder::new().mode(0o700).create(&root) {
-            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(&root, error)),
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(failed(&root, error));
+            }
             _ => {}
         }
         // Somebody else's directory under this name would hand them everything that the run does.
-        let owner = std::os::unix::fs::MetadataExt::uid(&fs::symlink_metadata(&root).map_err(|error| failed(&root, error))?);
-        if owner != nix::unistd::getuid().as_raw() || !fs::symlink_metadata(&root).is_ok_and(|found| found.is_dir()) {
+        let owner = std::os::unix::fs::MetadataExt::uid(
+            &fs::symlink_metadata(&root).map_err(|error| failed(&root, error))?,
+        );
+        if owner != nix::unistd::getuid().as_raw()
+            || !fs::symlink_metadata(&root).is_ok_and(|found| found.is_dir())
+        {
             return Err(failed(&root, std::io::ErrorKind::PermissionDenied.into()));
         }
         remove_leftovers(&root);
@@ -171,7 +192,8 @@ impl Scratch {
             let path = root.join(format!("{}-{number}", std::process::id()));
             match fs::DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => {
-                    let lock = lock(&path).ok_or_else(|| failed(&path, std::io::ErrorKind::WouldBlock.into()))?;
+                    let lock =
+                        lock(&path).ok_or_else(|| failed(&path, std::io::ErrorKind::WouldBlock.into()))?;
                     return Ok(Self { path, _lock: lock });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
@@ -187,7 +209,12 @@ impl Scratch {
 }
 
 fn lock(directory: &Path) -> Option<Flock<fs::File>> {
-    let file = fs::OpenOptions::new().create(true).truncate(false).write(true).open(directory.join("dev.lock")).ok()?;
+    let file = fs::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(directory.join("dev.lock"))
+        .ok()?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
 }
 
@@ -213,7 +240,8 @@ mod tests {
         drop(lock(&root.path().join("left")).unwrap());
         let _held = lock(&root.path().join("used")).unwrap();
         remove_leftovers(root.path());
-        let mut names: Vec<_> = fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        let mut names: Vec<_> =
+            fs::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["used", "young"]);
     }

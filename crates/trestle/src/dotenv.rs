@@ -5,9 +5,11 @@ use trestle_cli::CliError;
 /// Reads `NAME=VALUE` lines: blank lines and `#` comments are skipped, `export ` is allowed, single quotes keep
 /// the text, double quotes know `\n`, `\"` and `\\`, and an unquoted value ends before ` #`.
 pub(crate) fn read(path: &Path) -> Result<Vec<(String, String)>, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|error| CliError::usage(format!("cannot read {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| CliError::usage(format!("cannot read {}: {error}", path.display())))?;
     parse(&text).map_err(|line| {
-        CliError::usage(format!("{}:{line}: expected NAME=VALUE", path.display())).hint("one entry a line; quote values with blanks or quotes")
+        CliError::usage(format!("{}:{line}: expected NAME=VALUE", path.display()))
+            .hint("one entry a line; quote values with blanks or quotes")
     })
 }
 
@@ -68,8 +70,19 @@ mod tests {
     fn every_way_to_write_an_entry_is_read() {
         let text = "# c\n\nA=1\nexport B = two words # note\nC='q # \"x\"' # c\nD=\"a\\nb\\\"\\\\ \\x\"\nE=\nF=a=b#c\n";
         let entries = parse(text).unwrap();
-        let pairs: Vec<(&str, &str)> = entries.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        assert_eq!(pairs, [("A", "1"), ("B", "two words"), ("C", "q # \"x\""), ("D", "a\nb\"\\ \\x"), ("E", ""), ("F", "a=b#c")]);
+        let pairs: Vec<(&str, &str)> =
+            entries.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        assert_eq!(
+            pairs,
+            [
+                ("A", "1"),
+                ("B", "two words"),
+                ("C", "q # \"x\""),
+                ("D", "a\nb\"\\ \\x"),
+                ("E", ""),
+                ("F", "a=b#c")
+            ]
+        );
     }
 
     #[test]

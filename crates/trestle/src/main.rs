@@ -53,9 +53,10 @@ fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {
             runtime.shutdown_background();
             code
         }
-        Err(error) => {
-            failure::report(&Terminal::standard(), &CliError::new(trestle_contract::ErrorCode::InternalError, format!("cannot start: {error}")))
-        }
+        Err(error) => failure::report(
+            &Terminal::standard(),
+            &CliError::new(trestle_contract::ErrorCode::InternalError, format!("cannot start: {error}")),
+        ),
     }
 }
 

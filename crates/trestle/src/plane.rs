@@ -41,7 +41,9 @@ impl Plane {
     pub(crate) async fn start(options: PlaneOptions) -> Result<Self, CliError> {
         let directory = DataDir::open(&options.data).map_err(|error| failure::of_store(&error))?;
         let data = directory.path().to_owned();
-        let store = SqliteStore::open(&directory, StoreOptions::default()).await.map_err(|error| failure::of_store(&error))?;
+        let store = SqliteStore::open(&directory, StoreOptions::default())
+            .await
+            .map_err(|error| failure::of_store(&error))?;
         let blobs = Blobs::local(&directory.blobs()).map_err(|error| failure::of_store(&error))?;
         let identities = IdentityDirectory::new(data.join("runner"));
         let embedded = identities.load(EMBEDDED, POOL).map_err(|error| failure::of_runner(&error))?;
@@ -57,7 +59,9 @@ impl Plane {
             ..trestle_server::Config::default()
         };
         let store: Arc<dyn Store> = Arc::new(store);
-        let server = Server::start(config, Arc::clone(&store), blobs).await.map_err(|error| failure::of_server(&error))?;
+        let server = Server::start(config, Arc::clone(&store), blobs)
+            .await
+            .map_err(|error| failure::of_server(&error))?;
         Ok(Self { server, data, _directory: directory, identities })
     }
 
@@ -65,11 +69,19 @@ impl Plane {
     pub(crate) fn client(&self) -> Result<Client, CliError> {
         let file = self.server.admin_token_file();
         let token = std::fs::read_to_string(file).map_err(|error| failure::of_file("read", file, &error))?;
-        Client::new(ServerAddress { url: self.server.url().to_owned(), token: SecretString::from(token.trim().to_owned()) })
+        Client::new(ServerAddress {
+            url: self.server.url().to_owned(),
+            token: SecretString::from(token.trim().to_owned()),
+        })
     }
 
     /// Works as a runner of this server until `stop` is asked for; a removed identity is made anew once.
-    pub(crate) async fn run_runner(&self, work: &WorkOptions, prestart: u16, on_start: impl Fn(trestle_runner::Handle) + Send + Sync) -> Result<(), CliError> {
+    pub(crate) async fn run_runner(
+        &self,
+        work: &WorkOptions,
+        prestart: u16,
+        on_start: impl Fn(trestle_runner::Handle) + Send + Sync,
+    ) -> Result<(), CliError> {
         let mut identity = self.identity(false).await?;
         for first in [true, false] {
             let config = trestle_runner::Config {
@@ -78,11 +90,15 @@ impl Plane {
                 prestart: work.prestart.unwrap_or(prestart).into(),
                 ..runner_config(work)?
             };
-            let runner = Runner::start(config, &identity, Arc::new(HostIsolation)).await.map_err(|error| failure::of_runner(&error))?;
+            let runner = Runner::start(config, &identity, Arc::new(HostIsolation))
+                .await
+                .map_err(|error| failure::of_runner(&error))?;
             on_start(runner.handle());
             match runner.run(|| {}).await {
                 Ok(Ended::Drained | Ended::Once) => return Ok(()),
-                Err(RunnerError::Refused { operation: "poll", status: 401, .. }) if first => identity = self.identity(true).await?,
+                Err(RunnerError::Refused { operation: "poll", status: 401, .. }) if first => {
+                    identity = self.identity(true).await?
+                }
                 Err(error) => return Err(failure::of_runner(&error)),
             }
         }
@@ -96,7 +112,10 @@ impl Plane {
         }
         let token = trestle_cli::commands::mint_registration_token(&self.client()?, POOL).await?;
         let redeemed = trestle_runner::redeem(self.server.public_url(), &token, &Enrolment::default()).await;
-        let identity = Identity { control_plane_url: EMBEDDED.to_owned(), ..redeemed.map_err(|error| failure::of_runner(&error))? };
+        let identity = Identity {
+            control_plane_url: EMBEDDED.to_owned(),
+            ..redeemed.map_err(|error| failure::of_runner(&error))?
+        };
         self.identities.save(&identity).map_err(|error| failure::of_runner(&error))?;
         Ok(identity)
     }
@@ -110,9 +129,11 @@ impl Plane {
 
 /// The part of a runner's configuration that does not depend on where it works.
 pub(crate) fn runner_config(work: &WorkOptions) -> Result<trestle_runner::Config, CliError> {
-    let executable = std::env::current_exe()
-        .map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot find this program's own file: {error}")))?;
-    let environment = std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let executable = std::env::current_exe().map_err(|error| {
+        CliError::new(ErrorCode::InternalError, format!("cannot find this program's own file: {error}"))
+    })?;
+    let environment = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
     let default = trestle_runner::Config::default();
     Ok(trestle_runner::Config {
         slots: work.slots.map_or(default.slots, usize::from),
@@ -140,8 +161,7 @@ fn model_config(options: ModelOptions) -> trestle_server::ModelConfig {
 }
 
 /// The warning that goes with running programs without isolation.
-pub(crate) const HOST_WARNING: &str =
-    "warning: no isolation: programs run as this user, with its files and its network. Run only workflows that you trust.";
+pub(crate) const HOST_WARNING: &str = "warning: no isolation: programs run as this user, with its files and its network. Run only workflows that you trust.";
 
 /// Where runner identities are kept unless told otherwise.
 pub(crate) fn identity_directory(given: Option<&Path>) -> Result<IdentityDirectory, CliError> {
@@ -149,6 +169,8 @@ pub(crate) fn identity_directory(given: Option<&Path>) -> Result<IdentityDirecto
         return Ok(IdentityDirectory::new(given));
     }
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-    let home = home.ok_or_else(|| CliError::usage("HOME is not set").hint("say where identities are kept with --identity-dir"))?;
+    let home = home.ok_or_else(|| {
+        CliError::usage("HOME is not set").hint("say where identities are kept with --identity-dir")
+    })?;
     Ok(IdentityDirectory::new(IdentityDirectory::default_path(Path::new(&home))))
 }

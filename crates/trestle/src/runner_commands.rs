@@ -14,13 +14,22 @@ use crate::{client, failure, logging};
 /// `trestle runner …`
 pub(crate) async fn runner(terminal: &Terminal, action: RunnerCommand) -> Result<u8, CliError> {
     match action {
-        RunnerCommand::Token { server, pool, json } => commands::runner_token(terminal, &client(&server)?, &pool, json).await,
+        RunnerCommand::Token { server, pool, json } => {
+            commands::runner_token(terminal, &client(&server)?, &pool, json).await
+        }
         RunnerCommand::Register { url, token, name, labels, identity } => {
-            let labels = labels.into_iter().map(|label| label.trim().to_owned()).filter(|label| !label.is_empty()).collect();
-            register(terminal, &url, &token, Enrolment { name, labels }, identity.identity_dir.as_deref()).await
+            let labels = labels
+                .into_iter()
+                .map(|label| label.trim().to_owned())
+                .filter(|label| !label.is_empty())
+                .collect();
+            register(terminal, &url, &token, Enrolment { name, labels }, identity.identity_dir.as_deref())
+                .await
         }
         RunnerCommand::Start(args) => start(terminal, args, "info").await,
-        RunnerCommand::Deregister { url, pool, identity } => deregister(terminal, &url, &pool, identity.identity_dir.as_deref()).await,
+        RunnerCommand::Deregister { url, pool, identity } => {
+            deregister(terminal, &url, &pool, identity.identity_dir.as_deref()).await
+        }
     }
 }
 
@@ -38,16 +47,24 @@ pub(crate) async fn register(
     terminal.note(&format!("registered {} in pool {}", identity.runner_id, identity.pool));
     terminal.note(&format!("identity: {}", file.display()));
     let pool = if identity.pool == "default" { String::new() } else { format!(" --pool {}", identity.pool) };
-    let place = identity_dir.map(|directory| format!(" --identity-dir {}", directory.display())).unwrap_or_default();
+    let place =
+        identity_dir.map(|directory| format!(" --identity-dir {}", directory.display())).unwrap_or_default();
     terminal.note(&format!("next: trestle runner start --url {url}{pool}{place} --host"));
     print_line(terminal, &identity.runner_id)?;
     Ok(EXIT_COMPLETED)
 }
 
 /// Removes this machine from its pool.
-pub(crate) async fn deregister(terminal: &Terminal, url: &str, pool: &str, identity_dir: Option<&Path>) -> Result<u8, CliError> {
+pub(crate) async fn deregister(
+    terminal: &Terminal,
+    url: &str,
+    pool: &str,
+    identity_dir: Option<&Path>,
+) -> Result<u8, CliError> {
     let directory = identity_directory(identity_dir)?;
-    let identity = trestle_runner::deregister(url, pool, &directory).await.map_err(|error| failure::of_runner(&error))?;
+    let identity = trestle_runner::deregister(url, pool, &directory)
+        .await
+        .map_err(|error| failure::of_runner(&error))?;
     print_line(terminal, &format!("removed {} from pool {}", identity.runner_id, identity.pool))?;
     Ok(EXIT_COMPLETED)
 }
@@ -57,13 +74,24 @@ pub(crate) async fn start(terminal: &Terminal, args: RunnerStartArgs, log: &str)
     logging::start(log);
     let interrupt = Interrupt::listen()?;
     if !args.host {
-        return Err(CliError::new(ErrorCode::Unsupported, "container isolation is not available in this version")
-            .hint("add --host to run programs as this user, without isolation; only for workflows that you trust"));
+        return Err(CliError::new(
+            ErrorCode::Unsupported,
+            "container isolation is not available in this version",
+        )
+        .hint(
+            "add --host to run programs as this user, without isolation; only for workflows that you trust",
+        ));
     }
     let directory = identity_directory(args.identity.identity_dir.as_deref())?;
-    let identity = directory.load(&args.url, &args.pool).map_err(|error| failure::of_runner(&error))?.ok_or_else(|| {
-        failure::of_runner(&trestle_runner::RunnerError::NotRegistered { url: args.url.clone(), pool: args.pool.clone() })
-    })?;
+    let identity = directory
+        .load(&args.url, &args.pool)
+        .map_err(|error| failure::of_runner(&error))?
+        .ok_or_else(|| {
+            failure::of_runner(&trestle_runner::RunnerError::NotRegistered {
+                url: args.url.clone(),
+                pool: args.pool.clone(),
+            })
+        })?;
     let config = trestle_runner::Config {
         url: args.url.clone(),
         work_dir: args.work_dir.unwrap_or_else(|| directory.path().join("work")),
@@ -72,9 +100,14 @@ pub(crate) async fn start(terminal: &Terminal, args: RunnerStartArgs, log: &str)
     };
     terminal.note(HOST_WARNING);
     let slots = config.slots;
-    let runner = Runner::start(config, &identity, Arc::new(HostIsolation)).await.map_err(|error| failure::of_runner(&error))?;
+    let runner = Runner::start(config, &identity, Arc::new(HostIsolation))
+        .await
+        .map_err(|error| failure::of_runner(&error))?;
     let handle = runner.handle();
-    terminal.note(&format!("connecting to {} as {} (pool {}, {slots} slots)", args.url, identity.name, identity.pool));
+    terminal.note(&format!(
+        "connecting to {} as {} (pool {}, {slots} slots)",
+        args.url, identity.name, identity.pool
+    ));
     let online = terminal.clone();
     let work = runner.run(move || online.note("online: waiting for runs"));
     tokio::pin!(work);
@@ -96,5 +129,7 @@ pub(crate) async fn start(terminal: &Terminal, args: RunnerStartArgs, log: &str)
 }
 
 fn print_line(terminal: &Terminal, text: &str) -> Result<(), CliError> {
-    terminal.data(text).map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}")))
+    terminal
+        .data(text)
+        .map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}")))
 }

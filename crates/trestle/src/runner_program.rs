@@ -41,8 +41,11 @@ pub(crate) async fn main(arguments: Vec<String>) -> ExitCode {
 
 async fn register(terminal: &Terminal, flags: Flags<'_>) -> Result<u8, CliError> {
     let (url, token) = (flags.required("--url")?, flags.required("--token")?);
-    let labels = flags.value("--labels").map(|labels| labels.split(',').filter(|label| !label.is_empty()).map(ToOwned::to_owned).collect());
-    let enrolment = Enrolment { name: flags.value("--name").map(ToOwned::to_owned), labels: labels.unwrap_or_default() };
+    let labels = flags
+        .value("--labels")
+        .map(|labels| labels.split(',').filter(|label| !label.is_empty()).map(ToOwned::to_owned).collect());
+    let enrolment =
+        Enrolment { name: flags.value("--name").map(ToOwned::to_owned), labels: labels.unwrap_or_default() };
     let directory = flags.path("--identity-dir");
     runner_commands::register(terminal, url, token, enrolment, directory.as_deref()).await
 }
@@ -55,7 +58,12 @@ async fn start(terminal: &Terminal, flags: Flags<'_>) -> Result<u8, CliError> {
         work_dir: flags.path("--work-dir"),
         once: flags.has("--once"),
         identity: IdentityOptions { identity_dir: flags.path("--identity-dir") },
-        work: WorkOptions { slots: Some(1), prestart: None, lease: 90, node: std::env::var_os("TRESTLE_NODE").map(PathBuf::from) },
+        work: WorkOptions {
+            slots: Some(1),
+            prestart: None,
+            lease: 90,
+            node: std::env::var_os("TRESTLE_NODE").map(PathBuf::from),
+        },
     };
     let log = if flags.has("--debug") || flags.has("--verbose") { "debug" } else { "info" };
     runner_commands::start(terminal, args, log).await
@@ -86,7 +94,10 @@ impl<'a> Flags<'a> {
 
     fn required(self, flag: &str) -> Result<&'a str, CliError> {
         // The original's exit code for a missing flag is 1.
-        self.value(flag).ok_or_else(|| CliError { exit: EXIT_FAILED, ..CliError::usage(format!("missing required flag {flag}")).hint(USAGE) })
+        self.value(flag).ok_or_else(|| CliError {
+            exit: EXIT_FAILED,
+            ..CliError::usage(format!("missing required flag {flag}")).hint(USAGE)
+        })
     }
 }
 
@@ -96,8 +107,20 @@ mod tests {
 
     #[test]
     fn flags_are_read_as_the_original_reads_them() {
-        let arguments: Vec<String> =
-            ["start", "--url", "http://a", "--pool", "--once", "--url", "http://b", "--unknown", "x", "--work-dir"].map(ToOwned::to_owned).into();
+        let arguments: Vec<String> = [
+            "start",
+            "--url",
+            "http://a",
+            "--pool",
+            "--once",
+            "--url",
+            "http://b",
+            "--unknown",
+            "x",
+            "--work-dir",
+        ]
+        .map(ToOwned::to_owned)
+        .into();
         let flags = Flags(&arguments);
         assert_eq!(flags.value("--url"), Some("http://a"));
         assert_eq!(flags.value("--pool"), None);

@@ -47,10 +47,17 @@ fn announce(terminal: &Terminal, plane: &Plane, no_runner: bool) {
     }
 }
 
-async fn work(terminal: &Terminal, plane: &Arc<Plane>, work: &crate::arguments::WorkOptions, interrupt: &Interrupt) -> Result<u8, CliError> {
+async fn work(
+    terminal: &Terminal,
+    plane: &Arc<Plane>,
+    work: &crate::arguments::WorkOptions,
+    interrupt: &Interrupt,
+) -> Result<u8, CliError> {
     let handle: Arc<Mutex<Option<trestle_runner::Handle>>> = Arc::default();
     let keep = Arc::clone(&handle);
-    let runner = plane.run_runner(work, 1, move |started| *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(started));
+    let runner = plane.run_runner(work, 1, move |started| {
+        *keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(started)
+    });
     tokio::pin!(runner);
     tokio::select! {
         ended = &mut runner => {
@@ -79,8 +86,13 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     pub(crate) fn listen() -> Result<Self, CliError> {
         use tokio::signal::unix::{SignalKind, signal};
-        let failed = |error: std::io::Error| CliError::new(ErrorCode::InternalError, format!("cannot listen for signals: {error}"));
-        let pair = (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?);
+        let failed = |error: std::io::Error| {
+            CliError::new(ErrorCode::InternalError, format!("cannot listen for signals: {error}"))
+        };
+        let pair = (
+            signal(SignalKind::interrupt()).map_err(failed)?,
+            signal(SignalKind::terminate()).map_err(failed)?,
+        );
         Ok(Self { signals: tokio::sync::Mutex::new(pair) })
     }
 

@@ -56,9 +56,22 @@ fn every_error_code_has_its_page() {
     let index = read("docs/errors/README.md");
     for code in ErrorCode::ALL {
         let page = read(&format!("docs/errors/{}.md", code.reference()));
-        assert!(page.starts_with(&format!("# {} · {}\n", code.reference(), code.as_str())), "{}", code.reference());
-        assert!(page.contains("**What happened.**") && page.contains("**What to do.**"), "{}", code.reference());
-        assert!(index.contains(&format!("| [{0}]({0}.md) | `{1}` | {2} |", code.reference(), code.as_str(), code.status())));
+        assert!(
+            page.starts_with(&format!("# {} · {}\n", code.reference(), code.as_str())),
+            "{}",
+            code.reference()
+        );
+        assert!(
+            page.contains("**What happened.**") && page.contains("**What to do.**"),
+            "{}",
+            code.reference()
+        );
+        assert!(index.contains(&format!(
+            "| [{0}]({0}.md) | `{1}` | {2} |",
+            code.reference(),
+            code.as_str(),
+            code.status()
+        )));
     }
     let pages = fs::read_dir(root().join("docs/errors")).unwrap().count();
     assert_eq!(pages, ErrorCode::ALL.len() + 1, "a page without a code");
@@ -88,7 +101,9 @@ fn every_test_that_the_conformance_table_names_exists() {
     let texts: Vec<String> = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
     let document = read("docs/conformance.md");
     let mut rows = 0;
-    for row in document.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| section or weakness")) {
+    for row in
+        document.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| section or weakness"))
+    {
         let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         assert_eq!(cells.len(), 3, "{row}");
         for name in cells[2].split("` `").map(|name| name.trim_matches('`')) {
@@ -96,7 +111,10 @@ fn every_test_that_the_conformance_table_names_exists() {
             assert!(words >= 3, "{name:?} is no telling name");
             let function = format!("fn {name}(");
             let script = format!("test(\"{name}\"");
-            assert!(texts.iter().any(|text| text.contains(&function) || text.contains(&script)), "no test {name:?}");
+            assert!(
+                texts.iter().any(|text| text.contains(&function) || text.contains(&script)),
+                "no test {name:?}"
+            );
             rows += 1;
         }
     }
@@ -105,7 +123,12 @@ fn every_test_that_the_conformance_table_names_exists() {
 
 #[test]
 fn links_between_documents_lead_somewhere() {
-    let mut documents = vec![root().join("README.md"), root().join("ARCHITECTURE.md"), root().join("CONTRIBUTING.md"), root().join("SECURITY.md")];
+    let mut documents = vec![
+        root().join("README.md"),
+        root().join("ARCHITECTURE.md"),
+        root().join("CONTRIBUTING.md"),
+        root().join("SECURITY.md"),
+    ];
     let mut directories = vec![root().join("docs")];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(directory).unwrap() {

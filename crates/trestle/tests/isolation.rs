@@ -36,14 +36,28 @@ export default () => ({
 fn a_program_finds_no_token_and_no_variable_of_the_host() {
     let machine = Machine::new();
     for prestart in ["0", "1"] {
-        machine.workflow_with("spy", r#"{"slug":"spy","triggers":[{"kind":"manual"}],"env":{"REGION":"eu","NAMED":"x"}}"#, SPY);
+        machine.workflow_with(
+            "spy",
+            r#"{"slug":"spy","triggers":[{"kind":"manual"}],"env":{"REGION":"eu","NAMED":"x"}}"#,
+            SPY,
+        );
         let mut command = machine.trestle(["dev", "spy", "--prestart", prestart]);
-        command.env("HOST_CANARY", "host-canary-value").env("AWS_SECRET_ACCESS_KEY", "host-canary-value").env("TRESTLE_MODEL_KEY", "model-key-canary");
+        command
+            .env("HOST_CANARY", "host-canary-value")
+            .env("AWS_SECRET_ACCESS_KEY", "host-canary-value")
+            .env("TRESTLE_MODEL_KEY", "model-key-canary");
         let seen = finish(&mut command).ok().json();
         let text = seen.to_string();
         for token in ["bwrt_", "bwk_", "bwkr_", "bwkreg_", "model-key-canary"] {
             // The runner in the same process as the terminal inherits the person's environment; run process and program must not.
-            let own = [&seen["env"], &seen["argv"], &seen["own"], &seen["fds"], &seen["childFds"], &seen["parents"][0]];
+            let own = [
+                &seen["env"],
+                &seen["argv"],
+                &seen["own"],
+                &seen["fds"],
+                &seen["childFds"],
+                &seen["parents"][0],
+            ];
             assert!(own.iter().all(|part| !part.to_string().contains(token)), "{token} in {text}");
             assert!(!token.starts_with("bw") || !text.contains(token), "{token} in {text}");
         }
@@ -97,10 +111,14 @@ fn a_killed_server_takes_its_programs_with_it_and_runs_them_again() {
     let machine = Machine::new();
     let up = machine.up(&["--prestart", "1"]);
     let flag = machine.home.path().join("flag");
-    let source = format!("import {{ existsSync }} from 'node:fs';\nexport default async (_, context) => {{ console.log('attempt', context.attempt); if (!existsSync({flag:?})) await new Promise(() => setInterval(() => {{}}, 1000)); return context.attempt; }};\n");
+    let source = format!(
+        "import {{ existsSync }} from 'node:fs';\nexport default async (_, context) => {{ console.log('attempt', context.attempt); if (!existsSync({flag:?})) await new Promise(() => setInterval(() => {{}}, 1000)); return context.attempt; }};\n"
+    );
     up.deploy("survivor", &source);
     let id = up.run(&["run", "survivor", "--no-wait"]).ok().out.trim().to_owned();
-    support::eventually("the program is at work", || up.run(&["runs", &id, "--logs", "--stream", "log"]).out.contains("attempt 1"));
+    support::eventually("the program is at work", || {
+        up.run(&["runs", &id, "--logs", "--stream", "log"]).out.contains("attempt 1")
+    });
     up.running.signal(nix::sys::signal::Signal::SIGKILL);
     drop(up);
     let marker = machine.home.path().join("data").to_str().unwrap().to_owned();
@@ -109,6 +127,10 @@ fn a_killed_server_takes_its_programs_with_it_and_runs_them_again() {
     let up = machine.up(&["--prestart", "0"]);
     up.run(&["runs", &id, "--follow"]).ok();
     let detail = up.run(&["runs", &id, "--json"]).ok().json();
-    assert_eq!((detail["run"]["status"].as_str(), detail["run"]["output"].as_u64()), (Some("completed"), Some(2)), "{detail}");
+    assert_eq!(
+        (detail["run"]["status"].as_str(), detail["run"]["output"].as_u64()),
+        (Some("completed"), Some(2)),
+        "{detail}"
+    );
     up.stop().ok();
 }

@@ -16,7 +16,14 @@ struct Calls {
 }
 
 impl Calls {
-    async fn send(&self, method: Method, path: &str, token: &str, body: Option<Value>, expected: StatusCode) -> Value {
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        token: &str,
+        body: Option<Value>,
+        expected: StatusCode,
+    ) -> Value {
         let mut request = self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token);
         if let Some(body) = &body {
             request = request.json(body);
@@ -44,21 +51,43 @@ struct Claimed {
 }
 
 async fn claimed(calls: &Calls, up: &Up<'_>, workflow: &str, runner: &str) -> Claimed {
-    let started = calls.post(&format!("/v1/orgs/local/workflows/{workflow}/runs"), &up.token, json!({}), 201).await;
+    let started =
+        calls.post(&format!("/v1/orgs/local/workflows/{workflow}/runs"), &up.token, json!({}), 201).await;
     let wanted = started["run"]["id"].as_str().unwrap().to_owned();
     let declaration = json!({ "contract_version": 1, "runner_version": "0.1.0" });
     loop {
         let offer = calls.post("/runner/v1/pool/poll", runner, declaration.clone(), 200).await;
         let Some(assignment) = offer["assignment"]["assignment_id"].as_str() else { continue };
-        let claim = calls.post(&format!("/runner/v1/pool/assignments/{assignment}/claim"), runner, declaration.clone(), 200).await;
+        let claim = calls
+            .post(
+                &format!("/runner/v1/pool/assignments/{assignment}/claim"),
+                runner,
+                declaration.clone(),
+                200,
+            )
+            .await;
         let token = claim["control_plane"]["run_token"].as_str().unwrap().to_owned();
         let id = claim["run_id"].as_str().unwrap().to_owned();
-        calls.post(&format!("/runner/v1/runs/{id}/claim"), &token, json!({ "workerId": "w", "leaseSeconds": 90 }), 201).await;
+        calls
+            .post(
+                &format!("/runner/v1/runs/{id}/claim"),
+                &token,
+                json!({ "workerId": "w", "leaseSeconds": 90 }),
+                201,
+            )
+            .await;
         if id == wanted {
             return Claimed { id, token };
         }
         // A child of an earlier round: it is done with at once.
-        calls.post(&format!("/runner/v1/runs/{id}/finalize"), &token, json!({ "status": "completed", "output": null, "workerId": "w" }), 204).await;
+        calls
+            .post(
+                &format!("/runner/v1/runs/{id}/finalize"),
+                &token,
+                json!({ "status": "completed", "output": null, "workerId": "w" }),
+                204,
+            )
+            .await;
     }
 }
 
@@ -70,9 +99,14 @@ fn a_server_killed_right_after_an_answer_has_lost_nothing_it_acknowledged() {
     let mut up = machine.up(&["--no-runner"]);
     let workflow = up.deploy("noop", "export default () => null;\n");
     let registration = up.run(&["runner", "token"]).ok().out.trim().to_owned();
-    let register = json!({ "registration_token": registration, "name": "box", "labels": [], "runner_version": "0.1.0" });
+    let register =
+        json!({ "registration_token": registration, "name": "box", "labels": [], "runner_version": "0.1.0" });
     let client = |url: &str| Calls { http: reqwest::Client::new(), url: url.to_owned() };
-    let runner = runtime.block_on(client(&up.url).post("/runner/v1/register", "none", register, 201))["runner_token"].as_str().unwrap().to_owned();
+    let runner =
+        runtime.block_on(client(&up.url).post("/runner/v1/register", "none", register, 201))["runner_token"]
+            .as_str()
+            .unwrap()
+            .to_owned();
     let mut acknowledged: Vec<(String, &str, String)> = Vec::new();
     for round in 0..KILLS_OF_A_KIND * 4 {
         let calls = client(&up.url);
@@ -102,16 +136,33 @@ fn a_server_killed_right_after_an_answer_has_lost_nothing_it_acknowledged() {
     runtime.block_on(async {
         for (id, kind, mark) in &acknowledged {
             let found = match *kind {
-                "telemetry" => calls.get(&format!("/v1/runs/{id}/events?channels=phase"), &up.token).await.to_string(),
+                "telemetry" => {
+                    calls.get(&format!("/v1/runs/{id}/events?channels=phase"), &up.token).await.to_string()
+                }
                 "artifacts" => {
                     let list = calls.get(&format!("/v1/runs/{id}/artifacts"), &up.token).await;
-                    let artifact = list["artifacts"][0]["id"].as_str().unwrap_or_else(|| panic!("{mark} is lost: {list}")).to_owned();
-                    let address = calls.get(&format!("/v1/runs/{id}/artifacts/{artifact}/url"), &up.token).await;
-                    calls.http.get(address["signedUrl"].as_str().unwrap()).send().await.unwrap().text().await.unwrap()
+                    let artifact = list["artifacts"][0]["id"]
+                        .as_str()
+                        .unwrap_or_else(|| panic!("{mark} is lost: {list}"))
+                        .to_owned();
+                    let address =
+                        calls.get(&format!("/v1/runs/{id}/artifacts/{artifact}/url"), &up.token).await;
+                    calls
+                        .http
+                        .get(address["signedUrl"].as_str().unwrap())
+                        .send()
+                        .await
+                        .unwrap()
+                        .text()
+                        .await
+                        .unwrap()
                 }
                 "children" => {
                     let list = calls.get(&format!("/v1/orgs/local/runs?parent={id}"), &up.token).await;
-                    let child = list["runs"][0]["id"].as_str().unwrap_or_else(|| panic!("{mark} is lost: {list}")).to_owned();
+                    let child = list["runs"][0]["id"]
+                        .as_str()
+                        .unwrap_or_else(|| panic!("{mark} is lost: {list}"))
+                        .to_owned();
                     calls.get(&format!("/v1/runs/{child}"), &up.token).await["run"]["input"].to_string()
                 }
                 _ => {

@@ -21,7 +21,8 @@ fn record(home: PathBuf) -> (String, Sent) {
     let kept = Arc::clone(&sent);
     std::thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            let server: serde_json::Value = serde_json::from_slice(&std::fs::read(find(&home).unwrap()).unwrap()).unwrap();
+            let server: serde_json::Value =
+                serde_json::from_slice(&std::fs::read(find(&home).unwrap()).unwrap()).unwrap();
             let address = server["url"].as_str().unwrap().strip_prefix("http://").unwrap();
             let server = TcpStream::connect(address).unwrap();
             let index = {
@@ -32,7 +33,9 @@ fn record(home: PathBuf) -> (String, Sent) {
             let (back_from, back_to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
             std::thread::spawn(move || pass(back_from, back_to, |_| {}));
             let kept = Arc::clone(&kept);
-            std::thread::spawn(move || pass(client, server, |bytes| kept.lock().unwrap()[index].extend_from_slice(bytes)));
+            std::thread::spawn(move || {
+                pass(client, server, |bytes| kept.lock().unwrap()[index].extend_from_slice(bytes))
+            });
         }
     });
     (url, sent)
@@ -73,9 +76,16 @@ fn requests(mut bytes: &[u8]) -> Vec<(String, String, String)> {
         let mut first = lines.next().unwrap().split(' ');
         let (method, path) = (first.next().unwrap(), first.next().unwrap());
         let header = |name: &str| {
-            head.lines().skip(1).filter_map(|line| line.split_once(": ")).find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+            head.lines()
+                .skip(1)
+                .filter_map(|line| line.split_once(": "))
+                .find(|(key, _)| key.eq_ignore_ascii_case(name))
+                .map(|(_, value)| value)
         };
-        let token = header("authorization").and_then(|value| value.strip_prefix("Bearer ")).and_then(|token| token.split('_').next()).unwrap_or("none");
+        let token = header("authorization")
+            .and_then(|value| value.strip_prefix("Bearer "))
+            .and_then(|token| token.split('_').next())
+            .unwrap_or("none");
         assert!(header("transfer-encoding").is_none(), "{head}");
         let length: usize = header("content-length").map_or(0, |length| length.parse().unwrap());
         found.push((method.to_owned(), path.split('?').next().unwrap().to_owned(), token.to_owned()));
@@ -91,7 +101,11 @@ fn dev_speaks_over_sockets_with_the_right_kind_of_token_at_each_step() {
     let (url, sent) = record(machine.home.path().join("tmp"));
     finish(machine.trestle(["dev", "hello", "--public-url", &url]).env("TRESTLE_LOG", "warn")).ok();
     let all: Vec<_> = sent.lock().unwrap().iter().flat_map(|bytes| requests(bytes)).collect();
-    let run = all.iter().find_map(|(_, path, _)| path.strip_prefix("/runner/v1/runs/")?.split('/').next()).unwrap().to_owned();
+    let run = all
+        .iter()
+        .find_map(|(_, path, _)| path.strip_prefix("/runner/v1/runs/")?.split('/').next())
+        .unwrap()
+        .to_owned();
     for (method, path, token) in [
         ("POST", "/runner/v1/register".to_owned(), "none"),
         ("POST", "/runner/v1/pool/poll".to_owned(), "bwkr"),
@@ -100,8 +114,18 @@ fn dev_speaks_over_sockets_with_the_right_kind_of_token_at_each_step() {
         ("POST", format!("/runner/v1/runs/{run}/telemetry"), "bwrt"),
         ("POST", format!("/runner/v1/runs/{run}/finalize"), "bwrt"),
     ] {
-        assert!(all.iter().any(|seen| seen.0 == method && seen.1 == path && seen.2 == token), "no {method} {path} with {token} in {all:#?}");
+        assert!(
+            all.iter().any(|seen| seen.0 == method && seen.1 == path && seen.2 == token),
+            "no {method} {path} with {token} in {all:#?}"
+        );
     }
-    assert!(all.iter().any(|(method, path, token)| method == "POST" && path.starts_with("/runner/v1/pool/assignments/") && path.ends_with("/claim") && token == "bwkr"));
-    assert!(all.iter().any(|(method, path, token)| method == "GET" && path.starts_with("/blobs/") && token == "none"), "{all:#?}");
+    assert!(all.iter().any(|(method, path, token)| method == "POST"
+        && path.starts_with("/runner/v1/pool/assignments/")
+        && path.ends_with("/claim")
+        && token == "bwkr"));
+    assert!(
+        all.iter()
+            .any(|(method, path, token)| method == "GET" && path.starts_with("/blobs/") && token == "none"),
+        "{all:#?}"
+    );
 }

@@ -53,7 +53,13 @@ fn finding_text(finding: &Diagnostic) -> String {
 
 fn summary(report: &Report) -> String {
     let name = |text: &Option<String>| text.clone().unwrap_or_else(|| "?".to_owned());
-    let mut lines = vec![format!("{} is fine: entry {}, {} files, {} bytes", name(&report.slug), name(&report.entry), report.files.len(), report.size)];
+    let mut lines = vec![format!(
+        "{} is fine: entry {}, {} files, {} bytes",
+        name(&report.slug),
+        name(&report.entry),
+        report.files.len(),
+        report.size
+    )];
     for package in &report.packages {
         let version = package.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
         let whole = package.whole.as_ref().map(|why| format!(" (whole: {why})")).unwrap_or_default();

@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
-use trestle_contract::api::{ArtifactReference, DeployRequest, DeployResponse, UploadUrlRequest, UploadUrlResponse, WorkflowList};
+use trestle_contract::api::{
+    ArtifactReference, DeployRequest, DeployResponse, UploadUrlRequest, UploadUrlResponse, WorkflowList,
+};
 use trestle_contract::error::ErrorCode;
 use trestle_contract::ids::Digest;
 use trestle_package::Artifact;
@@ -62,7 +64,10 @@ pub fn build(terminal: &Terminal, directory: &Path) -> Result<Artifact, CliError
             note_findings(terminal, &error.report);
             let count = error.report.errors.len();
             let plural = if count == 1 { "error" } else { "errors" };
-            Err(CliError::new(error.code(), format!("{} cannot be built: {count} {plural}", directory.display())))
+            Err(CliError::new(
+                error.code(),
+                format!("{} cannot be built: {count} {plural}", directory.display()),
+            ))
         }
     }
 }
@@ -71,18 +76,26 @@ pub fn build(terminal: &Terminal, directory: &Path) -> Result<Artifact, CliError
 ///
 /// # Errors
 /// When the server refuses the artifact or its descriptor.
-pub async fn deploy_artifact(terminal: &Terminal, client: &Client, artifact: &Artifact, allow_unsupported: bool) -> Result<Deployed, CliError> {
+pub async fn deploy_artifact(
+    terminal: &Terminal,
+    client: &Client,
+    artifact: &Artifact,
+    allow_unsupported: bool,
+) -> Result<Deployed, CliError> {
     let step = terminal.step(&format!("uploading {}", artifact.descriptor.descriptor.slug));
     let organisation = client.organisation().await?;
     let workflows = format!("/v1/orgs/{}/workflows", segment(&organisation));
-    let digest = Digest::new(artifact.digest.as_str()).map_err(|error| CliError::new(ErrorCode::InternalError, error.to_string()))?;
+    let digest = Digest::new(artifact.digest.as_str())
+        .map_err(|error| CliError::new(ErrorCode::InternalError, error.to_string()))?;
     let size = artifact.bytes.len() as u64;
-    let upload: UploadUrlResponse =
-        client.post(&format!("{workflows}/artifact-upload-url"), &UploadUrlRequest { digest: digest.clone(), size }).await?;
+    let upload: UploadUrlResponse = client
+        .post(&format!("{workflows}/artifact-upload-url"), &UploadUrlRequest { digest: digest.clone(), size })
+        .await?;
     client.upload(&upload.upload_url, &upload.content_type, artifact.bytes.clone().into()).await?;
     step.update("registering");
     let known: WorkflowList = client.get(&workflows).await?;
-    let known = known.workflows.into_iter().find(|row| row.slug.as_str() == artifact.descriptor.descriptor.slug);
+    let known =
+        known.workflows.into_iter().find(|row| row.slug.as_str() == artifact.descriptor.descriptor.slug);
     let reference = ArtifactReference {
         digest,
         size,
@@ -122,7 +135,8 @@ pub async fn deploy(terminal: &Terminal, client: &Client, args: &DeployArgs) -> 
     let line = format!("{what} {} version {}", deployed.slug, deployed.version);
     if args.run {
         terminal.note(&line);
-        return run::start_and_wait(terminal, client, &deployed.workflow_id, input, Wait::Follow, args.json).await;
+        return run::start_and_wait(terminal, client, &deployed.workflow_id, input, Wait::Follow, args.json)
+            .await;
     }
     if args.json {
         print_json(terminal, &deployed)?;

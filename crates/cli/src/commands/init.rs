@@ -34,11 +34,15 @@ const FILES: &[(&str, &str)] = &[
 /// When a file is there already or cannot be written.
 pub fn init(terminal: &Terminal, args: &InitArgs) -> Result<u8, CliError> {
     let directory = &args.directory;
-    let present: Vec<&str> =
-        FILES.iter().map(|(name, _)| *name).filter(|name| *name != "README.md" && fs::symlink_metadata(directory.join(name)).is_ok()).collect();
+    let present: Vec<&str> = FILES
+        .iter()
+        .map(|(name, _)| *name)
+        .filter(|name| *name != "README.md" && fs::symlink_metadata(directory.join(name)).is_ok())
+        .collect();
     if !present.is_empty() {
         let message = format!("{} already holds {}", directory.display(), present.join(", "));
-        return Err(CliError::new(ErrorCode::Conflict, message).hint("name an empty or new directory; nothing was written"));
+        return Err(CliError::new(ErrorCode::Conflict, message)
+            .hint("name an empty or new directory; nothing was written"));
     }
     let slug = slug_of(directory);
     let mut written = Vec::new();
@@ -51,8 +55,11 @@ pub fn init(terminal: &Terminal, args: &InitArgs) -> Result<u8, CliError> {
             for path in &written {
                 let _ = fs::remove_file(path);
             }
-            return Err(CliError::new(ErrorCode::InternalError, format!("cannot write {}: {error}", path.display()))
-                .hint("check that the directory may be written to; nothing was left behind"));
+            return Err(CliError::new(
+                ErrorCode::InternalError,
+                format!("cannot write {}: {error}", path.display()),
+            )
+            .hint("check that the directory may be written to; nothing was left behind"));
         }
         written.push(path);
     }
@@ -71,7 +78,10 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
 
 /// The directory's name in lower case, with everything but letters, digits and dashes turned into dashes.
 fn slug_of(directory: &Path) -> String {
-    let name = std::path::absolute(directory).ok().and_then(|path| path.file_name().map(|name| name.display().to_string())).unwrap_or_default();
+    let name = std::path::absolute(directory)
+        .ok()
+        .and_then(|path| path.file_name().map(|name| name.display().to_string()))
+        .unwrap_or_default();
     let mut slug = String::new();
     for c in name.to_lowercase().chars() {
         let c = if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -90,7 +100,9 @@ mod tests {
 
     #[test]
     fn slugs_come_from_directory_names() {
-        for (name, slug) in [("/a/My Flow!", "my-flow"), ("/a/__x__", "x"), ("/a/é", "my-workflow"), ("/a/b-c2", "b-c2")] {
+        for (name, slug) in
+            [("/a/My Flow!", "my-flow"), ("/a/__x__", "x"), ("/a/é", "my-workflow"), ("/a/b-c2", "b-c2")]
+        {
             assert_eq!(slug_of(Path::new(name)), slug);
         }
         assert_eq!(slug_of(&Path::new("/a").join("x".repeat(300))).len(), 100);

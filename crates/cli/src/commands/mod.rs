@@ -27,20 +27,26 @@ use crate::{CliError, Client, Terminal};
 
 /// Writes a value as one indented JSON document to the data side.
 pub(crate) fn print_json(terminal: &Terminal, value: &impl Serialize) -> Result<(), CliError> {
-    let text = serde_json::to_string(value).map_err(|error| CliError::new(ErrorCode::InternalError, error.to_string()))?;
+    let text = serde_json::to_string(value)
+        .map_err(|error| CliError::new(ErrorCode::InternalError, error.to_string()))?;
     print(terminal, &crate::pretty_json(&text))
 }
 
 /// Writes to the data side; a reader that left ends the command.
 pub(crate) fn print(terminal: &Terminal, text: &str) -> Result<(), CliError> {
-    terminal.data(text).map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}")))
+    terminal
+        .data(text)
+        .map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the output: {error}")))
 }
 
 /// Finds a workflow by its id or slug.
 pub(crate) async fn find_workflow(client: &Client, reference: &str) -> Result<WorkflowRow, CliError> {
     let organisation = client.organisation().await?;
     let list: WorkflowList = client.get(&format!("/v1/orgs/{}/workflows", segment(&organisation))).await?;
-    let found = list.workflows.iter().find(|row| row.slug.as_str() == reference || row.id.as_str().eq_ignore_ascii_case(reference));
+    let found = list
+        .workflows
+        .iter()
+        .find(|row| row.slug.as_str() == reference || row.id.as_str().eq_ignore_ascii_case(reference));
     found.cloned().ok_or_else(|| {
         let near = nearest(reference, list.workflows.iter().map(|row| row.slug.as_str()));
         let error = CliError::new(ErrorCode::NotFound, format!("no workflow {reference}"));
@@ -53,7 +59,11 @@ pub(crate) async fn find_workflow(client: &Client, reference: &str) -> Result<Wo
 
 /// The name that is most like `wanted`, if one is like it at all.
 fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    names.map(|name| (distance(wanted, name), name)).filter(|(distance, name)| *distance <= name.len().max(3) / 3).min().map(|(_, name)| name)
+    names
+        .map(|name| (distance(wanted, name), name))
+        .filter(|(distance, name)| *distance <= name.len().max(3) / 3)
+        .min()
+        .map(|(_, name)| name)
 }
 
 fn distance(left: &str, right: &str) -> usize {
@@ -73,9 +83,14 @@ fn distance(left: &str, right: &str) -> usize {
 /// A table with a line for each row, columns two blanks apart.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(|at| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect();
+    let widths: Vec<usize> = (0..columns)
+        .map(|at| {
+            rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        })
+        .collect();
     let lines = rows.iter().map(|row| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         cells.join("  ").trim_end().to_owned()
     });
     lines.collect::<Vec<_>>().join("\n")

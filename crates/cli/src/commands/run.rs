@@ -46,7 +46,9 @@ pub(crate) enum Wait {
 /// # Errors
 /// When the file cannot be read or the text is no JSON that a run may get.
 pub fn parse_input(given: &str) -> Result<RawJson, CliError> {
-    let unreadable = |what: &str, error: std::io::Error| CliError::usage(format!("cannot read the input from {what}: {error}"));
+    let unreadable = |what: &str, error: std::io::Error| {
+        CliError::usage(format!("cannot read the input from {what}: {error}"))
+    };
     let bounded = |source: &mut dyn Read| {
         let mut bytes = Vec::new();
         source.take(MAX_INPUT_BYTES as u64 + 1).read_to_end(&mut bytes).map(|_| bytes)
@@ -59,8 +61,9 @@ pub fn parse_input(given: &str) -> Result<RawJson, CliError> {
     } else {
         given.as_bytes().to_vec()
     };
-    RawJson::parse_bytes(&bytes, MAX_INPUT_BYTES).map_err(|error| {
-        CliError { hint: Some(error.hint().to_owned()), ..CliError::usage(format!("the input cannot be used: {error}")) }
+    RawJson::parse_bytes(&bytes, MAX_INPUT_BYTES).map_err(|error| CliError {
+        hint: Some(error.hint().to_owned()),
+        ..CliError::usage(format!("the input cannot be used: {error}"))
     })
 }
 
@@ -85,11 +88,14 @@ fn has_large_integer(text: &str) -> bool {
             }
             b'0'..=b'9' => {
                 let start = at;
-                while at < bytes.len() && matches!(bytes[at], b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-') {
+                while at < bytes.len() && matches!(bytes[at], b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-')
+                {
                     at += 1;
                 }
                 let number = &text[start..at];
-                if number.bytes().all(|byte| byte.is_ascii_digit()) && number.parse::<u64>().map_or(true, |number| number > 9_007_199_254_740_991) {
+                if number.bytes().all(|byte| byte.is_ascii_digit())
+                    && number.parse::<u64>().map_or(true, |number| number > 9_007_199_254_740_991)
+                {
                     return true;
                 }
             }
@@ -103,7 +109,11 @@ fn has_large_integer(text: &str) -> bool {
 ///
 /// # Errors
 /// When the server refuses it.
-pub async fn trigger(client: &Client, workflow_id: &str, input: Option<RawJson>) -> Result<TriggeredRunId, CliError> {
+pub async fn trigger(
+    client: &Client,
+    workflow_id: &str,
+    input: Option<RawJson>,
+) -> Result<TriggeredRunId, CliError> {
     let organisation = client.organisation().await?;
     let path = format!("/v1/orgs/{}/workflows/{}/runs", segment(&organisation), segment(workflow_id));
     let answer: RunTriggered = client.post(&path, &TriggerRequest { input, environment: None }).await?;
@@ -117,8 +127,14 @@ pub async fn trigger(client: &Client, workflow_id: &str, input: Option<RawJson>)
 pub async fn run(terminal: &Terminal, client: &Client, args: &RunArgs) -> Result<u8, CliError> {
     let input = args.input.as_deref().map(parse_input).transpose()?;
     if args.workflow.contains(['/', '\\']) || args.workflow.starts_with('.') {
-        return Err(CliError::usage(format!("{} is a path; `trestle run` takes the slug of a deployed workflow", args.workflow))
-            .hint(format!("`trestle deploy {} --run` deploys it and starts a run; `trestle dev {0}` needs no server", args.workflow)));
+        return Err(CliError::usage(format!(
+            "{} is a path; `trestle run` takes the slug of a deployed workflow",
+            args.workflow
+        ))
+        .hint(format!(
+            "`trestle deploy {} --run` deploys it and starts a run; `trestle dev {0}` needs no server",
+            args.workflow
+        )));
     }
     let workflow = find_workflow(client, &args.workflow).await?;
     let wait = match (args.no_wait, args.follow) {
@@ -155,7 +171,10 @@ pub(crate) async fn start_and_wait(
     let run_id = trigger(client, workflow_id, input).await?;
     if wait == Wait::Not {
         if json {
-            print_json(terminal, &RunReport { run_id, status: "queued".to_owned(), error: None, output: None })?;
+            print_json(
+                terminal,
+                &RunReport { run_id, status: "queued".to_owned(), error: None, output: None },
+            )?;
         } else {
             print(terminal, &run_id)?;
         }
@@ -168,7 +187,10 @@ pub(crate) async fn start_and_wait(
     let step = (wait == Wait::Quietly).then(|| terminal.step("waiting for the run"));
     let following = follow(client, &run_id, 0, |followed| {
         if lines {
-            return print(terminal, &format!(r#"{{"cursor":{},"event":{}}}"#, followed.cursor, followed.json));
+            return print(
+                terminal,
+                &format!(r#"{{"cursor":{},"event":{}}}"#, followed.cursor, followed.json),
+            );
         }
         terminal.side(&renderer.render(followed.event));
         Ok(())
@@ -206,11 +228,20 @@ async fn with_cancel(
     }
 }
 
-async fn report(terminal: &Terminal, client: &Client, run_id: String, end: &RunEnd, json: bool) -> Result<u8, CliError> {
+async fn report(
+    terminal: &Terminal,
+    client: &Client,
+    run_id: String,
+    end: &RunEnd,
+    json: bool,
+) -> Result<u8, CliError> {
     let detail: RunDetailResponse = client.get(&format!("/v1/runs/{}", segment(&run_id))).await?;
     let output = detail.run.output.filter(|_| end.error.is_none());
     if json {
-        print_json(terminal, &RunReport { run_id, status: end.status.to_string(), error: end.error.clone(), output })?;
+        print_json(
+            terminal,
+            &RunReport { run_id, status: end.status.to_string(), error: end.error.clone(), output },
+        )?;
         return Ok(end.exit());
     }
     if let Some(output) = output {

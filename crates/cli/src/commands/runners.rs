@@ -28,11 +28,24 @@ pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result
         .runners
         .iter()
         .map(|row| {
-            let pool = pools.pools.iter().find(|pool| pool.id == row.pool_id).map_or_else(|| row.pool_id.to_string(), |pool| pool.name.clone());
+            let pool = pools
+                .pools
+                .iter()
+                .find(|pool| pool.id == row.pool_id)
+                .map_or_else(|| row.pool_id.to_string(), |pool| pool.name.clone());
             let seen = row.last_seen_at.map_or_else(|| "never".to_owned(), |at| instant(at.get_signed()));
-            let labels = if row.labels.is_empty() { String::new() } else { format!("[{}]", row.labels.join(",")) };
+            let labels =
+                if row.labels.is_empty() { String::new() } else { format!("[{}]", row.labels.join(",")) };
             let machine = format!("{}/{}", wire_name(&row.os), wire_name(&row.arch));
-            vec![wire_name(&row.status), row.name.clone(), format!("pool={pool}"), machine, format!("seen={seen}"), row.id.to_string(), labels]
+            vec![
+                wire_name(&row.status),
+                row.name.clone(),
+                format!("pool={pool}"),
+                machine,
+                format!("seen={seen}"),
+                row.id.to_string(),
+                labels,
+            ]
         })
         .collect();
     print(terminal, &table(&rows))?;
@@ -41,7 +54,10 @@ pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result
 
 /// The wire name of an enumeration's value.
 fn wire_name(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_else(|| "?".to_owned())
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(ToOwned::to_owned))
+        .unwrap_or_else(|| "?".to_owned())
 }
 
 /// Mints a registration token of a pool; the pool is made if it is not there.
@@ -62,14 +78,26 @@ async fn mint(client: &Client, pool: &str) -> Result<RegistrationToken, CliError
 ///
 /// # Errors
 /// As [`mint_registration_token`].
-pub async fn runner_token(terminal: &Terminal, client: &Client, pool: &str, json: bool) -> Result<u8, CliError> {
+pub async fn runner_token(
+    terminal: &Terminal,
+    client: &Client,
+    pool: &str,
+    json: bool,
+) -> Result<u8, CliError> {
     let token = mint(client, pool).await?;
     if json {
         super::print_json(terminal, &token)?;
         return Ok(crate::EXIT_COMPLETED);
     }
     print(terminal, token.registration_token.expose())?;
-    terminal.note(&format!("valid once, until {}. On the runner's machine:", instant(token.expires_at.get_signed())));
-    terminal.note(&format!("  trestle runner register --url {} --token {}", client.url(), token.registration_token.expose()));
+    terminal.note(&format!(
+        "valid once, until {}. On the runner's machine:",
+        instant(token.expires_at.get_signed())
+    ));
+    terminal.note(&format!(
+        "  trestle runner register --url {} --token {}",
+        client.url(),
+        token.registration_token.expose()
+    ));
     Ok(crate::EXIT_COMPLETED)
 }

@@ -62,10 +62,15 @@ pub async fn runs(terminal: &Terminal, client: &Client, args: &RunsArgs) -> Resu
     let mut renderer = Renderer::new(selection);
     let mut show = |followed: crate::event_stream::FollowedEvent<'_>| {
         if args.json {
-            return print(terminal, &format!(r#"{{"cursor":{},"event":{}}}"#, followed.cursor, followed.json));
+            return print(
+                terminal,
+                &format!(r#"{{"cursor":{},"event":{}}}"#, followed.cursor, followed.json),
+            );
         }
         let text = renderer.render(followed.event);
-        terminal.data_raw(&text).map_err(|error| CliError::new(ErrorCode::InternalError, format!("cannot write the log: {error}")))
+        terminal.data_raw(&text).map_err(|error| {
+            CliError::new(ErrorCode::InternalError, format!("cannot write the log: {error}"))
+        })
     };
     let exit = if args.follow {
         follow(client, run, 0, &mut show).await?.exit()
@@ -92,7 +97,8 @@ fn selection(args: &RunsArgs) -> Result<Selection, CliError> {
             channels.dedup();
             Ok(Selection::of(channels))
         }
-        _ => Err(CliError::usage(format!("--stream {stream} names an unknown channel or none")).hint(format!("the channels are {valid}"))),
+        _ => Err(CliError::usage(format!("--stream {stream} names an unknown channel or none"))
+            .hint(format!("the channels are {valid}"))),
     }
 }
 
@@ -101,7 +107,8 @@ async fn list(terminal: &Terminal, client: &Client, args: &RunsArgs) -> Result<u
     if let Some(status) = &args.status {
         let status: RunStatus = status.parse().map_err(|_| {
             let valid = RunStatus::ALL.map(RunStatus::as_str).join(", ");
-            CliError::usage(format!("--status {status} is no status")).hint(format!("the statuses are {valid}"))
+            CliError::usage(format!("--status {status} is no status"))
+                .hint(format!("the statuses are {valid}"))
         })?;
         query.push_str(&format!("&status={status}"));
     }
@@ -109,7 +116,11 @@ async fn list(terminal: &Terminal, client: &Client, args: &RunsArgs) -> Result<u
         Some(workflow) => {
             let organisation = client.organisation().await?;
             let workflow = find_workflow(client, workflow).await?;
-            format!("/v1/orgs/{}/workflows/{}/runs{query}", segment(&organisation), segment(workflow.id.as_str()))
+            format!(
+                "/v1/orgs/{}/workflows/{}/runs{query}",
+                segment(&organisation),
+                segment(workflow.id.as_str())
+            )
         }
         None => format!("/v1/orgs/{}/runs{query}", segment(&client.organisation().await?)),
     };
@@ -146,17 +157,25 @@ async fn detail(terminal: &Terminal, client: &Client, run: &str, json: bool) -> 
         return Ok(crate::EXIT_COMPLETED);
     }
     let detail: RunDetailResponse = client.get(&path).await?;
-    let artifacts: ArtifactRowList = client.get(&format!("{path}/artifacts")).await.unwrap_or(ArtifactRowList { artifacts: Vec::new() });
+    let artifacts: ArtifactRowList =
+        client.get(&format!("{path}/artifacts")).await.unwrap_or(ArtifactRowList { artifacts: Vec::new() });
     print(terminal, &detail_text(&detail.run, &artifacts))?;
     Ok(crate::EXIT_COMPLETED)
 }
 
 fn detail_text(run: &RunDetail, artifacts: &ArtifactRowList) -> String {
     let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut row = |name: &str, value: Option<String>| rows.extend(value.map(|value| vec![name.to_owned(), value]));
+    let mut row =
+        |name: &str, value: Option<String>| rows.extend(value.map(|value| vec![name.to_owned(), value]));
     row("run", Some(run.id.to_string()));
     let version = run.workflow_version.map(|version| format!(" version {version}")).unwrap_or_default();
-    row("workflow", Some(format!("{}{version}", run.workflow_slug.clone().unwrap_or_else(|| run.workflow_id.to_string()))));
+    row(
+        "workflow",
+        Some(format!(
+            "{}{version}",
+            run.workflow_slug.clone().unwrap_or_else(|| run.workflow_id.to_string())
+        )),
+    );
     row("status", Some(run.status.to_string()));
     row("trigger", run.trigger_kind.clone());
     row("parent", run.parent_run_id.as_ref().map(ToString::to_string));
@@ -168,7 +187,10 @@ fn detail_text(run: &RunDetail, artifacts: &ArtifactRowList) -> String {
     row("tokens", (tokens > 0).then(|| format!("{tokens} ({} in, {} out)", run.tokens_in, run.tokens_out)));
     row("cost", run.cost_usd.filter(|cost| *cost > 0.0).map(|cost| format!("${cost:.6}")));
     for artifact in &artifacts.artifacts {
-        row("artifact", Some(format!("{} ({}, {} bytes)", artifact.name, artifact.content_type, artifact.size_bytes)));
+        row(
+            "artifact",
+            Some(format!("{} ({}, {} bytes)", artifact.name, artifact.content_type, artifact.size_bytes)),
+        );
     }
     if let Some(error) = &run.error {
         row("error", Some(format!("{}: {}", error.code, error.message)));
@@ -200,7 +222,9 @@ pub async fn cancel(terminal: &Terminal, client: &Client, args: &CancelArgs) -> 
     let line = match detail.run.status {
         RunStatus::Cancelled => format!("run {} is cancelled", args.run),
         RunStatus::Cancelling => format!("run {} is being cancelled", args.run),
-        RunStatus::Completed | RunStatus::Failed => format!("run {} is over already: {}", args.run, detail.run.status),
+        RunStatus::Completed | RunStatus::Failed => {
+            format!("run {} is over already: {}", args.run, detail.run.status)
+        }
         other => format!("asked to cancel run {} ({other})", args.run),
     };
     print(terminal, &line)?;
@@ -225,8 +249,14 @@ pub async fn save_artifacts(client: &Client, run: &str, directory: &Path) -> Res
     let list: ArtifactRowList = client.get(&path).await?;
     let mut saved = Vec::new();
     for artifact in list.artifacts {
-        let address: ArtifactUrl = client.get(&format!("{path}/{}/url", segment(artifact.id.as_str()))).await?;
-        let failed = |error: &dyn std::fmt::Display| CliError::new(ErrorCode::InternalError, format!("cannot save the artifact {}: {error}", artifact.name));
+        let address: ArtifactUrl =
+            client.get(&format!("{path}/{}/url", segment(artifact.id.as_str()))).await?;
+        let failed = |error: &dyn std::fmt::Display| {
+            CliError::new(
+                ErrorCode::InternalError,
+                format!("cannot save the artifact {}: {error}", artifact.name),
+            )
+        };
         std::fs::create_dir_all(directory).map_err(|error| failed(&error))?;
         let target = free_name(directory, &artifact.name);
         let mut answer = client.download(&address.signed_url).await?;
@@ -242,7 +272,11 @@ pub async fn save_artifacts(client: &Client, run: &str, directory: &Path) -> Res
 
 /// A file name below `directory` that is free; artifact names come from programs and may hold anything.
 fn free_name(directory: &Path, name: &str) -> PathBuf {
-    let safe: String = name.chars().map(|c| if c == '/' || c == '\\' || c.is_control() { '_' } else { c }).take(200).collect();
+    let safe: String = name
+        .chars()
+        .map(|c| if c == '/' || c == '\\' || c.is_control() { '_' } else { c })
+        .take(200)
+        .collect();
     let safe = safe.trim_start_matches('.');
     let safe = if safe.is_empty() { "artifact" } else { safe };
     let mut path = directory.join(safe);
@@ -262,7 +296,12 @@ mod tests {
     #[test]
     fn artifact_names_stay_below_the_directory() {
         let directory = tempfile::tempdir().unwrap();
-        for (name, file) in [("report.md", "report.md"), ("../../etc/passwd", "_.._etc_passwd"), ("..", "artifact"), ("a\nb", "a_b")] {
+        for (name, file) in [
+            ("report.md", "report.md"),
+            ("../../etc/passwd", "_.._etc_passwd"),
+            ("..", "artifact"),
+            ("a\nb", "a_b"),
+        ] {
             assert_eq!(free_name(directory.path(), name), directory.path().join(file), "{name}");
         }
         std::fs::write(directory.path().join("x"), "").unwrap();

@@ -2,7 +2,9 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use serde_json::value::RawValue;
-use trestle_contract::api::{CreateSecretRequest, RotateSecretRequest, SecretKind, SecretList, SecretResponse, SecretRow, SecretScope};
+use trestle_contract::api::{
+    CreateSecretRequest, RotateSecretRequest, SecretKind, SecretList, SecretResponse, SecretRow, SecretScope,
+};
 use trestle_contract::error::ErrorCode;
 use trestle_contract::ids::SecretName;
 
@@ -71,8 +73,14 @@ pub async fn secrets(terminal: &Terminal, client: &Client, command: &SecretsComm
 ///
 /// # Errors
 /// When the name is no secret name or the server refuses.
-pub async fn set_secret(client: &Client, name: &str, value: String, description: Option<String>) -> Result<bool, CliError> {
-    let name = SecretName::new(name).map_err(|error| CliError::usage(format!("{name} cannot name a secret: {error}")))?;
+pub async fn set_secret(
+    client: &Client,
+    name: &str,
+    value: String,
+    description: Option<String>,
+) -> Result<bool, CliError> {
+    let name = SecretName::new(name)
+        .map_err(|error| CliError::usage(format!("{name} cannot name a secret: {error}")))?;
     let organisation = client.organisation().await?;
     let request = CreateSecretRequest {
         name: name.clone(),
@@ -82,7 +90,8 @@ pub async fn set_secret(client: &Client, name: &str, value: String, description:
         description,
         environment_id: None,
     };
-    let made: Result<SecretResponse, CliError> = client.post(&format!("/v1/orgs/{}/secrets", segment(&organisation)), &request).await;
+    let made: Result<SecretResponse, CliError> =
+        client.post(&format!("/v1/orgs/{}/secrets", segment(&organisation)), &request).await;
     match made {
         Ok(_) => Ok(true),
         Err(error) if error.code == ErrorCode::Conflict => {
@@ -105,7 +114,8 @@ async fn find(client: &Client, name: &str) -> Result<Option<SecretRow>, CliError
 }
 
 fn unknown(name: &str) -> CliError {
-    CliError::new(ErrorCode::NotFound, format!("no secret {name}")).hint("`trestle secrets list` shows the names")
+    CliError::new(ErrorCode::NotFound, format!("no secret {name}"))
+        .hint("`trestle secrets list` shows the names")
 }
 
 async fn list(terminal: &Terminal, client: &Client, json: bool) -> Result<(), CliError> {
@@ -119,8 +129,11 @@ async fn list(terminal: &Terminal, client: &Client, json: bool) -> Result<(), Cl
         terminal.note("no secrets; `trestle secrets set NAME` adds one");
         return Ok(());
     }
-    let rows: Vec<Vec<String>> =
-        list.secrets.iter().map(|row| vec![row.name.to_string(), row.description.clone().unwrap_or_default()]).collect();
+    let rows: Vec<Vec<String>> = list
+        .secrets
+        .iter()
+        .map(|row| vec![row.name.to_string(), row.description.clone().unwrap_or_default()])
+        .collect();
     print(terminal, &table(&rows))
 }
 
@@ -128,7 +141,8 @@ async fn list(terminal: &Terminal, client: &Client, json: bool) -> Result<(), Cl
 fn read_value(file: Option<&std::path::Path>) -> Result<String, CliError> {
     let (what, mut source): (String, Box<dyn Read>) = match file {
         Some(file) => {
-            let opened = std::fs::File::open(file).map_err(|error| CliError::usage(format!("cannot read {}: {error}", file.display())))?;
+            let opened = std::fs::File::open(file)
+                .map_err(|error| CliError::usage(format!("cannot read {}: {error}", file.display())))?;
             (file.display().to_string(), Box::new(opened))
         }
         None => ("standard input".to_owned(), Box::new(std::io::stdin())),
@@ -149,7 +163,8 @@ fn read_value(file: Option<&std::path::Path>) -> Result<String, CliError> {
         }
     }
     if text.is_empty() {
-        return Err(CliError::usage("the value is empty").hint("pipe it in: printf %s \"$VALUE\" | trestle secrets set NAME"));
+        return Err(CliError::usage("the value is empty")
+            .hint("pipe it in: printf %s \"$VALUE\" | trestle secrets set NAME"));
     }
     Ok(text)
 }
@@ -161,7 +176,13 @@ mod tests {
     #[test]
     fn one_line_end_is_not_part_of_a_value() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        for (written, value) in [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), ("-----\nb\n-----\n", "-----\nb\n-----"), (" a ", " a ")] {
+        for (written, value) in [
+            ("a\n", "a"),
+            ("a\r\n", "a"),
+            ("a\n\n", "a\n"),
+            ("-----\nb\n-----\n", "-----\nb\n-----"),
+            (" a ", " a "),
+        ] {
             std::fs::write(file.path(), written).unwrap();
             assert_eq!(read_value(Some(file.path())).unwrap(), value);
         }

@@ -57,11 +57,17 @@ enum Action {
 ///
 /// # Errors
 /// When the workflow is unknown or the server cannot be reached.
-pub async fn workflows(terminal: &Terminal, client: &Client, command: &WorkflowsCommand) -> Result<u8, CliError> {
+pub async fn workflows(
+    terminal: &Terminal,
+    client: &Client,
+    command: &WorkflowsCommand,
+) -> Result<u8, CliError> {
     match &command.action {
         None => list(terminal, client, None, command.json).await?,
         Some(Action::List { search }) => list(terminal, client, search.as_deref(), command.json).await?,
-        Some(Action::Show { workflow, source }) => show(terminal, client, workflow, *source, command.json).await?,
+        Some(Action::Show { workflow, source }) => {
+            show(terminal, client, workflow, *source, command.json).await?
+        }
         Some(Action::Delete { workflow, yes }) => {
             let found = find_workflow(client, workflow).await?;
             if *yes {
@@ -72,19 +78,32 @@ pub async fn workflows(terminal: &Terminal, client: &Client, command: &Workflows
                 terminal.note("nothing was deleted; add --yes to do it");
             }
         }
-        Some(Action::Disable { workflow }) => switch(terminal, client, workflow, "disable", "disabled").await?,
+        Some(Action::Disable { workflow }) => {
+            switch(terminal, client, workflow, "disable", "disabled").await?
+        }
         Some(Action::Enable { workflow }) => switch(terminal, client, workflow, "enable", "enabled").await?,
     }
     Ok(crate::EXIT_COMPLETED)
 }
 
-async fn switch(terminal: &Terminal, client: &Client, workflow: &str, action: &str, done: &str) -> Result<(), CliError> {
+async fn switch(
+    terminal: &Terminal,
+    client: &Client,
+    workflow: &str,
+    action: &str,
+    done: &str,
+) -> Result<(), CliError> {
     let found = find_workflow(client, workflow).await?;
     client.act(&format!("/v1/workflows/{}/{action}", segment(found.id.as_str()))).await?;
     print(terminal, &format!("{done} {}", found.slug))
 }
 
-async fn list(terminal: &Terminal, client: &Client, search: Option<&str>, json: bool) -> Result<(), CliError> {
+async fn list(
+    terminal: &Terminal,
+    client: &Client,
+    search: Option<&str>,
+    json: bool,
+) -> Result<(), CliError> {
     let query = search.map(|term| format!("?q={}", segment(term))).unwrap_or_default();
     let path = format!("/v1/orgs/{}/workflows{query}", segment(&client.organisation().await?));
     if json {
@@ -100,15 +119,30 @@ async fn list(terminal: &Terminal, client: &Client, search: Option<&str>, json: 
         .workflows
         .iter()
         .map(|row| {
-            let last = row.last_run.as_ref().map(|run| format!("last run {} {}", run.status, instant(run.at.get_signed())));
+            let last = row
+                .last_run
+                .as_ref()
+                .map(|run| format!("last run {} {}", run.status, instant(run.at.get_signed())));
             let disabled = if row.disabled_at.is_some() { "disabled" } else { "" };
-            vec![row.slug.to_string(), row.id.to_string(), row.trigger_kinds.join(","), disabled.to_owned(), last.unwrap_or_default()]
+            vec![
+                row.slug.to_string(),
+                row.id.to_string(),
+                row.trigger_kinds.join(","),
+                disabled.to_owned(),
+                last.unwrap_or_default(),
+            ]
         })
         .collect();
     print(terminal, &table(&rows))
 }
 
-async fn show(terminal: &Terminal, client: &Client, workflow: &str, source: bool, json: bool) -> Result<(), CliError> {
+async fn show(
+    terminal: &Terminal,
+    client: &Client,
+    workflow: &str,
+    source: bool,
+    json: bool,
+) -> Result<(), CliError> {
     let found = find_workflow(client, workflow).await?;
     let path = format!("/v1/workflows/{}", segment(found.id.as_str()));
     if json {
@@ -125,8 +159,10 @@ async fn show(terminal: &Terminal, client: &Client, workflow: &str, source: bool
             }
             [only] => print(terminal, only.content.trim_end_matches('\n')),
             several => {
-                let texts: Vec<String> =
-                    several.iter().map(|file| format!("// ==> {}\n{}", file.path, file.content.trim_end_matches('\n'))).collect();
+                let texts: Vec<String> = several
+                    .iter()
+                    .map(|file| format!("// ==> {}\n{}", file.path, file.content.trim_end_matches('\n')))
+                    .collect();
                 print(terminal, &texts.join("\n\n"))
             }
         };
@@ -137,8 +173,12 @@ async fn show(terminal: &Terminal, client: &Client, workflow: &str, source: bool
         vec!["entry".to_owned(), detail.program.entry.unwrap_or_default()],
     ];
     for version in &detail.versions {
-        let current = if detail.workflow.current_version_id.as_ref() == Some(&version.id) { " (current)" } else { "" };
-        rows.push(vec!["version".to_owned(), format!("{}{current} deployed {}", version.number, instant(version.created_at.get_signed()))]);
+        let current =
+            if detail.workflow.current_version_id.as_ref() == Some(&version.id) { " (current)" } else { "" };
+        rows.push(vec![
+            "version".to_owned(),
+            format!("{}{current} deployed {}", version.number, instant(version.created_at.get_signed())),
+        ]);
     }
     print(terminal, &table(&rows))?;
     print(terminal, &crate::pretty_json(detail.manifest.get()))

@@ -81,7 +81,8 @@ impl Machine {
         command.args(flags).envs(environment.iter().copied());
         let running = Running::start(command);
         running.wait_for("admin token:");
-        let server: serde_json::Value = serde_json::from_slice(&fs::read(data.join("server.json")).unwrap()).unwrap();
+        let server: serde_json::Value =
+            serde_json::from_slice(&fs::read(data.join("server.json")).unwrap()).unwrap();
         let url = server["url"].as_str().unwrap().to_owned();
         let token = fs::read_to_string(data.join("admin-token")).unwrap().trim().to_owned();
         Up { machine: self, running, data, url, token }
@@ -124,7 +125,8 @@ impl Finished {
     }
 
     pub fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error} in {:?}\nstderr:\n{}", self.out, self.err))
+        serde_json::from_str(&self.out)
+            .unwrap_or_else(|error| panic!("{error} in {:?}\nstderr:\n{}", self.out, self.err))
     }
 }
 
@@ -224,7 +226,10 @@ impl Up<'_> {
     /// Deploys a workflow of one module and returns its id.
     pub fn deploy(&self, name: &str, source: &str) -> String {
         let directory = self.machine.workflow(name, source);
-        self.run(&["deploy", directory.to_str().unwrap(), "--json"]).ok().json()["workflowId"].as_str().unwrap().to_owned()
+        self.run(&["deploy", directory.to_str().unwrap(), "--json"]).ok().json()["workflowId"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Stops it as Ctrl-C does.
@@ -248,15 +253,19 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn processes_with(needle: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
+            continue;
+        };
         if pid == i32::try_from(std::process::id()).unwrap() {
             continue;
         }
         let mentions = ["cmdline", "environ"].iter().any(|file| {
-            fs::read(entry.path().join(file)).is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle.as_bytes()))
+            fs::read(entry.path().join(file))
+                .is_ok_and(|bytes| bytes.windows(needle.len()).any(|window| window == needle.as_bytes()))
         });
         // A process that has ended and was not waited for is not running.
-        let alive = fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"));
+        let alive = fs::read_to_string(entry.path().join("stat"))
+            .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().starts_with(" Z"));
         if mentions && alive {
             found.push(pid);
         }

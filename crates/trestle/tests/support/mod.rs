@@ -1,5 +1,5 @@
 //! The real binary, started as a person starts it, with everything it touches below one temporary directory.
-#![allow(dead_code, clippy::disallowed_methods)]
+#![allow(dead_code, unreachable_pub, clippy::disallowed_methods)]
 
 use std::ffi::OsStr;
 use std::fs;

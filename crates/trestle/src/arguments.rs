@@ -6,7 +6,7 @@ use trestle_cli::commands;
 
 /// Durable AI-agent workflows: write a function, run it, deploy it, watch it live.
 #[derive(Debug, Parser)]
-#[command(name = "trestle", version, about, arg_required_else_help = true, max_term_width = 110)]
+#[command(name = "trestle", version, arg_required_else_help = true, max_term_width = 110)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,

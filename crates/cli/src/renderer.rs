@@ -330,7 +330,7 @@ mod tests {
         insta::assert_snapshot!(text);
         assert_eq!(
             note.unwrap(),
-            "· 4 log + 15 agent events not shown — add --verbose (or --stream log,agent)"
+            "· 4 log + 16 agent events not shown — add --verbose (or --stream log,agent)"
         );
         assert_eq!(log(Selection::verbose(), RUN).1, None);
     }

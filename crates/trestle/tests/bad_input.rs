@@ -261,7 +261,7 @@ fn fields_without_an_engine_are_refused_unless_allowed_and_then_every_run_says_s
     for (name, field, path) in [
         ("egress", r#""egress":{"level":"none"}"#, "egress"),
         ("serial", r#""concurrency":{"mode":"serial","key":"k"}"#, "concurrency"),
-        ("called", r#""callable_by":"none""#, "callable_by"),
+        ("called", r#""callable_by":"users_only""#, "callable_by"),
         ("keyed", r#""workspace":{"persist":true,"key":"k"}"#, "workspace.key"),
     ] {
         let descriptor = format!(r#"{{"slug":"{name}","triggers":[{{"kind":"manual"}}],{field}}}"#);

@@ -133,6 +133,7 @@ fn a_server_killed_right_after_an_answer_has_lost_nothing_it_acknowledged() {
         up = machine.up(&["--no-runner"]);
     }
     let calls = client(&up.url);
+    let begin = std::time::Instant::now();
     runtime.block_on(async {
         for (id, kind, mark) in &acknowledged {
             let found = match *kind {

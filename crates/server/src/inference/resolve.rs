@@ -46,13 +46,14 @@ impl Resolved {
 
 impl Resolver {
     pub(super) fn new(config: &ModelConfig) -> Result<Self, ModelError> {
-        if !config.is_set() {
-            return Ok(Self { configured: None });
-        }
+        // A name that means nothing is refused also where nothing else is set.
         let kind: EndpointKind = match filled(config.provider.as_deref()) {
             Some(provider) => provider.parse()?,
             None => EndpointKind::OpenAiCompatible,
         };
+        if !config.is_set() {
+            return Ok(Self { configured: None });
+        }
         let url = filled(config.url.as_deref());
         let key = config.key.as_ref().map(|key| key.expose().trim()).filter(|key| !key.is_empty());
         let endpoint =

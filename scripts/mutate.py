@@ -34,7 +34,7 @@ MUTATIONS = [
     ("store/src/sqlite/ops/ends.rs", "let epoch = if end.by.is_some() { run.epoch } else { run.epoch + 1 };", "let epoch = run.epoch;", "store", ""),
     # server
     ("server/src/signed_url.rs", "let genuine = bool::from(", "let genuine = true || bool::from(", "server", "a_signed_address_carries_exactly_its_grant"),
-    ("server/src/stream.rs", '"x-accel-buffering", HeaderValue::from_static("no")', '"x-accel-buffering", HeaderValue::from_static("yes")', "server", "a_stream_replays_goes_live_and_closes_at_the_end"),
+    ("server/src/stream.rs", '"x-accel-buffering", HeaderValue::from_static("no")', '"x-accel-buffering", HeaderValue::from_static("yes")', "server", "b17_81_a_stream_forbids_buffering_replays_goes_live_and_closes_at_the_end"),
     # processes
     ("sandbox/src/tree.rs", "let joined = owns_number && (stat.session == self.root || stat.group == self.root);", "let joined = false;", "sandbox", ""),
     # command line

@@ -201,7 +201,9 @@ async fn two_leaves_at_once_keep_to_their_own_turns() {
     ]);
     let mut second = request("second", json!({ "name": "critic" }));
     second.agent_id = "agent-2".try_into().unwrap();
-    let (first, second) = tokio::join!(run_leaf(&host, request("first", json!({}))), run_leaf(&host, second));
+    // The first reply of the script belongs to the leaf that asks first.
+    let (first, second) =
+        tokio::join!(biased; run_leaf(&host, request("first", json!({}))), run_leaf(&host, second));
     assert_eq!((first.unwrap().get(), second.unwrap().get()), ("\"a\"", "\"b\""));
     let mut turns = host.turn_ids();
     turns.sort();

@@ -154,8 +154,10 @@ async fn poll(
     runner: RunnerAuth,
     Whole(body): Whole,
 ) -> Answer<Reply<PollResponse>> {
-    let declaration = declared(&state, &body)?;
-    let version = declaration.runner_version.as_str();
+    let version = declared(&state, &body)?.runner_version;
+    // The body is a part of the connection's buffer, of which a parked poll
+    // would otherwise hold two.
+    drop(body);
     let intervals = &state.config().intervals;
     let (shortest, longest) = (intervals.poll_hold_min_ms, intervals.poll_hold_max_ms);
     let hold = if shortest < longest { rand::random_range(shortest..=longest) } else { shortest };
@@ -171,8 +173,8 @@ async fn poll(
         let delivered = state.dispatcher().wait(&row);
         let mut delivered = if std::mem::take(&mut first) {
             let (delivered, touched) =
-                tokio::join!(delivered, state.store().touch_runner(&row.id, Some(version)));
-            touched?;
+                tokio::join!(delivered, state.store().touch_runner(&row.id, Some(version.as_str())));
+            touched.map_err(removed)?;
             delivered
         } else {
             delivered.await
@@ -199,9 +201,14 @@ async fn poll(
 }
 
 async fn still_there(state: &State, runner: &RunnerId) -> Answer<RunnerRow> {
-    match state.store().runner(runner).await {
-        Err(StoreError::NotFound(_)) => Err(Failure::unauthorized("the runner was removed")),
-        other => Ok(other?),
+    state.store().runner(runner).await.map_err(removed)
+}
+
+/// A runner that is gone has no valid token any more.
+fn removed(error: StoreError) -> Failure {
+    match error {
+        StoreError::NotFound(_) => Failure::unauthorized("the runner was removed"),
+        other => other.into(),
     }
 }
 

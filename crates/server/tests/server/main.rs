@@ -11,6 +11,7 @@ mod idempotency;
 mod lifetime;
 mod openapi;
 mod pool;
+mod replay;
 mod secrets;
 mod workflows;
 mod world;

@@ -164,6 +164,9 @@ proptest! {
         let deadline = worker_deadline(sent, length, floor);
         prop_assert!(deadline >= sent);
         prop_assert!(deadline < lease_end);
+        // Also when the request took no time at all, and by the floor where the lease is long enough for it.
+        prop_assert!(deadline < sent + length);
+        prop_assert!(length < 2 * floor || deadline <= sent + length - floor);
     }
 
     #[test]

@@ -30,7 +30,8 @@ pub fn run(args: RunArgs) -> ExitCode {
             }
         };
     let code = runtime.block_on(Box::pin(main(args)));
-    runtime.shutdown_background();
+    // A thread that still unpacks a program takes away what it wrote when it is done.
+    runtime.shutdown_timeout(Duration::from_secs(2));
     code
 }
 

@@ -1,6 +1,7 @@
 use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 use trestle_contract::control::Program;
@@ -19,12 +20,18 @@ pub(crate) struct ProgramFiles {
     pub(crate) directory: PathBuf,
     /// Absolute path of the module to run.
     pub(crate) entry: PathBuf,
+    placed: Arc<Placed>,
 }
 
-impl Drop for ProgramFiles {
+/// What was put on disk. It goes away with its last holder, which is the thread that unpacks when the run
+/// ended in the middle of it.
+#[derive(Debug)]
+struct Placed(PathBuf);
+
+impl Drop for Placed {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.directory);
-        let _ = fs::remove_file(self.directory.with_extension("tgz"));
+        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_file(self.0.with_extension("tgz"));
     }
 }
 
@@ -72,12 +79,13 @@ pub(crate) async fn fetch(
         ));
     }
     let directory = root.join(uuid::Uuid::new_v4().simple().to_string());
-    let files = ProgramFiles { entry: directory.join(&program.entry), directory };
+    let placed = Arc::new(Placed(directory.clone()));
+    let files = ProgramFiles { entry: directory.join(&program.entry), directory, placed };
     fs::create_dir(&files.directory).map_err(internal)?;
     // Beside the directory: the program never sees it.
     let packed = files.directory.with_extension("tgz");
     download(client, program, &packed).await?;
-    unpack(packed.clone(), files.directory.clone()).await?;
+    unpack(packed.clone(), Arc::clone(&files.placed)).await?;
     let _ = fs::remove_file(&packed);
     if !files.entry.is_file() {
         return Err(PrepareError::invalid(
@@ -110,9 +118,12 @@ fn is_inside(directory: &Path, workspace: &Path) -> io::Result<bool> {
 
 /// Streams the artifact to disk and compares its digest before anything of it is looked at.
 async fn download(client: &ControlClient, program: &Program, target: &Path) -> Result<(), PrepareError> {
-    let mut attempt = 0;
+    let mut attempts = client.policy().begin();
+    // Bytes that were spoilt on the way are fetched once more; what is stored wrongly stays wrong.
+    let mut is_second = false;
     let found = loop {
         match download_once(client, &program.download_url, target).await {
+            Ok(digest) if digest != program.digest && !is_second => is_second = true,
             Ok(digest) => break digest,
             Err(DownloadError::Local(error)) => {
                 return Err(PrepareError::internal(format!("cannot write the program to disk: {error}"))
@@ -125,12 +136,10 @@ async fn download(client: &ControlClient, program: &Program, target: &Path) -> R
                 ));
             }
             Err(DownloadError::Remote(error, failure)) => {
-                attempt += 1;
-                match client.policy().wait_before(attempt, None) {
-                    Some(wait) if Retryable::Repeatable.is_worth_another(failure) => {
-                        tokio::time::sleep(wait).await
-                    }
-                    _ => return Err(PrepareError::new(ErrorCode::ProgramFetchFailed, error.to_string())),
+                let may = Retryable::Repeatable.is_worth_another(failure);
+                match attempts.pause(failure, None).filter(|_| may) {
+                    Some(wait) => tokio::time::sleep(wait).await,
+                    None => return Err(PrepareError::new(ErrorCode::ProgramFetchFailed, error.to_string())),
                 }
             }
         }
@@ -178,11 +187,11 @@ async fn download_once(client: &ControlClient, url: &str, target: &Path) -> Resu
     Ok(Digest::from_bytes(&hash.finalize().into()))
 }
 
-async fn unpack(packed: PathBuf, directory: PathBuf) -> Result<(), PrepareError> {
+async fn unpack(packed: PathBuf, placed: Arc<Placed>) -> Result<(), PrepareError> {
     let work = move || {
         let file = fs::File::open(&packed)?;
         let limits = trestle_package::artifact::Limits { packed_bytes: LARGEST_PACKED, ..Default::default() };
-        Ok(trestle_package::artifact::extract(io::BufReader::new(file), &directory, &limits))
+        Ok(trestle_package::artifact::extract(io::BufReader::new(file), &placed.0, &limits))
     };
     let done: io::Result<_> = tokio::task::spawn_blocking(work).await.map_err(io::Error::other).flatten();
     match done {

@@ -5,6 +5,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod backoff;
+mod brackets;
 mod budget;
 mod canonical;
 mod clock;
@@ -22,6 +23,7 @@ mod timeline;
 mod token;
 
 pub use backoff::Backoff;
+pub use brackets::{BracketEnd, OpenBrackets};
 pub use budget::{Breach, BudgetCaps, BudgetDimension, BudgetMeter, MeteredTurn, estimate_cost_micros};
 pub use canonical::{CanonicalError, canonical_json, canonical_value};
 pub use clock::{BootClock, Clock, ManualClock, StoreClock, WallClock};

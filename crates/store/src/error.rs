@@ -66,6 +66,8 @@ pub enum Entity {
     RegistrationToken,
     /// A secret.
     Secret,
+    /// A model provider.
+    Provider,
     /// An artifact.
     Artifact,
     /// An announced upload.
@@ -85,6 +87,7 @@ impl std::fmt::Display for Entity {
             Self::Pool => "runner pool",
             Self::RegistrationToken => "registration token",
             Self::Secret => "secret",
+            Self::Provider => "model provider",
             Self::Artifact => "artifact",
             Self::Upload => "upload",
             Self::Blob => "stored file",

@@ -10,8 +10,8 @@ use crate::error::StoreResult;
 use crate::model::{
     ArtifactRow, AssignmentClaim, CancelOutcome, CancelState, ClaimedAssignment, ClaimedRun, ComputeUsage,
     CreatedRun, Deployed, EventPage, Fence, Finalize, Finalized, Heartbeat, HeartbeatAnswer, IdempotencyKey,
-    IdempotencyStart, LeaseMode, Metered, NewArtifact, NewRun, NewRunner, NewSecret, NewUpload, NewVersion,
-    Offer, Organisation, PoolRow, RegistrationTokenRow, RelayTurn, ReleaseReason, Releaser, RunClaim,
+    IdempotencyStart, LeaseMode, Metered, NewArtifact, NewProvider, NewRun, NewRunner, NewSecret, NewUpload, NewVersion,
+    Offer, Organisation, PoolRow, ProviderRow, RegistrationTokenRow, RelayTurn, ReleaseReason, Releaser, RunClaim,
     RunFilter, RunListRow, RunPage, RunRow, RunnerRow, SecretRow, StoredAnswer, SweepReport, TakenBack,
     TelemetryBatch, TokenHash, TokenReport, TurnMeter, TurnRow, UploadRow, VersionListRow, VersionRow,
     WorkflowListRow, WorkflowRow, WrittenArtifact,
@@ -236,6 +236,20 @@ pub trait Store: Send + Sync + 'static {
     async fn sealed_secret(&self, name: &str, environment: Option<&str>)
     -> StoreResult<(SecretRow, Vec<u8>)>;
 
+    // ---- model providers -----------------------------------------------------------------------
+
+    /// Stores a model provider. [`crate::Conflict::NameTaken`] when there is one of that name.
+    async fn create_provider(&self, provider: NewProvider) -> StoreResult<ProviderRow>;
+
+    /// All model providers, by name, without keys.
+    async fn list_providers(&self) -> StoreResult<Vec<ProviderRow>>;
+
+    /// A model provider and its sealed key, if it has one.
+    async fn provider(&self, name: &str) -> StoreResult<(ProviderRow, Option<Vec<u8>>)>;
+
+    /// Removes a model provider.
+    async fn delete_provider(&self, name: &str) -> StoreResult<()>;
+
     // ---- runners -----------------------------------------------------------------------------
 
     /// Stores a registration token for a pool (made if it does not exist).
@@ -271,8 +285,12 @@ pub trait Store: Send + Sync + 'static {
     /// Tells a runner to claim nothing more.
     async fn drain_runner(&self, id: &RunnerId, reason: &str) -> StoreResult<()>;
 
-    /// Removes a runner; its token is dead at once. Runs it holds go on until their lease lapses.
-    async fn remove_runner(&self, id: &RunnerId) -> StoreResult<()>;
+    /// Lets a drained runner claim again, and forgets the leases that it lost in a row.
+    async fn resume_runner(&self, id: &RunnerId) -> StoreResult<()>;
+
+    /// Removes a runner; its token is dead at once. What it holds is taken back in the same transaction, without
+    /// counting as lost.
+    async fn remove_runner(&self, id: &RunnerId) -> StoreResult<Vec<(RunId, TakenBack)>>;
 
     // ---- idempotency -------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 mod account;
 mod deploy;
+mod providers;
 mod runners;
 mod runs;
 mod secrets;
@@ -11,6 +12,9 @@ pub use deploy::{
     ArtifactReference, DeployRequest, DeployResponse, DeployWarning, DeployedVersion, DeployedWorkflow,
     LastRun, ProgramFile, ProgramView, UploadUrlRequest, UploadUrlResponse, VersionRow, WorkflowDetail,
     WorkflowDisabled, WorkflowHead, WorkflowList, WorkflowRow, WorkflowState,
+};
+pub use providers::{
+    CreateProviderRequest, ProviderList, ProviderResponse, ProviderRow, ProviderSource,
 };
 pub use runners::{
     EnrolRunnerRequest, EnrolRunnerResponse, EnrolledRunner, PoolList, PoolRow, RegistrationToken,

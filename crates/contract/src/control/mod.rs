@@ -27,7 +27,7 @@ pub use journal::{
 pub use run::{
     CancelResponse, CreditResponse, Environment, FinalStatus, FinalizeRequest, Program, ReleaseRequest,
     RenewRequest, RenewResponse, Run, RunActor, RunClaimRequest, RunClaimResponse, RunError,
-    RunTriggerRequest, VersionResponse,
+    RunTriggerRequest, RunUsage, VersionResponse,
 };
 pub use services::{
     LiveviewRequest, LiveviewWanted, McpTokenRequest, McpTokenResponse, OidcTokenRequest, OidcTokenResponse,

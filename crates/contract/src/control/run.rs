@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-use crate::bounds::{EpochMs, Positive};
+use crate::bounds::{EpochMs, Positive, Token};
 use crate::event::{Cursor, RunStatus};
 use crate::ids::{EnvironmentId, OrgId, RunId, VersionId, WorkerId, WorkflowId};
 use crate::json::{RawJson, RawJsonError};
@@ -46,9 +46,29 @@ pub struct RunClaimResponse {
     /// Highest sequence number of the run's journal; absent or 0 when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_journal_seq: Option<u64>,
-    /// What this control plane does beyond the protocol of the original: `turnKey`, `wait`, `release`.
+    /// What this control plane does beyond the protocol of the original: `turnKey`, `wait`, `release`,
+    /// `brokered`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capabilities: Option<Vec<String>>,
+    /// What the run has used in earlier attempts: where the budgets of this one begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<RunUsage>,
+}
+
+/// What a run has used so far.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq, Default)]
+#[serde(rename_all = "camelCase")]
+#[serde(remote = "Self")]
+pub struct RunUsage {
+    /// Cost of its model turns, in millionths of a US dollar.
+    #[serde(default, deserialize_with = "null_default")]
+    pub usd_micros: u64,
+    /// Model tokens, read and written together.
+    #[serde(default, deserialize_with = "null_default")]
+    pub tokens: u64,
+    /// Compute time in milliseconds.
+    #[serde(default, deserialize_with = "null_default")]
+    pub compute_ms: u64,
 }
 
 impl RunClaimResponse {
@@ -78,6 +98,10 @@ pub struct RenewResponse {
     /// Whether the run is to be cancelled; saves a poll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel_requested: Option<bool>,
+    /// A fresh run token, which takes the place of the one that was sent. From control planes whose tokens end while
+    /// their lease lives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_token: Option<Token>,
 }
 
 /// A run, as its process sees it.
@@ -373,6 +397,7 @@ pub struct CancelResponse {
 objects!(
     RunClaimRequest,
     RunClaimResponse,
+    RunUsage,
     Environment,
     RenewResponse,
     Run,

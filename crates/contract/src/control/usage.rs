@@ -32,7 +32,7 @@ pub struct TokenUsageRequest {
     /// Which model, `provider/model`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// Identity of the report; a repeat changes nothing.
+    /// Identity of the report; a repeat changes nothing unless it tells more.
     pub identifier: NonEmptyString,
     /// Part of the input that came from the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,6 +40,10 @@ pub struct TokenUsageRequest {
     /// Part of the input that was written into the provider's cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached_write_tokens: Option<u64>,
+    /// True for a turn that the control plane relayed, and so has metered itself; false for one that the run process
+    /// made. Run processes of the original do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub brokered: Option<bool>,
 }
 
 /// `POST telemetry`, request: a batch of events. Answered 204.

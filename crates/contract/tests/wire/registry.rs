@@ -92,7 +92,7 @@ fn api_entries() -> Vec<Entry> {
         StreamFailure, GateList, RespondRequest, ArtifactRowList, ArtifactUrl, SecretList, SecretResponse,
         CreateSecretRequest, RotateSecretRequest, EnvironmentList, CreateEnvironmentRequest, EnvironmentResponse,
         VariableList, SetVariableRequest, VariableResponse, EnrolRunnerRequest, EnrolRunnerResponse,
-        RegistrationToken, RunnerList, PoolList);
+        RegistrationToken, RunnerList, PoolList, ProviderList, CreateProviderRequest, ProviderResponse);
     entries.extend(entries!(error: ErrorEnvelope));
     entries
 }

@@ -4,6 +4,7 @@ mod artifact;
 mod event;
 mod idempotency;
 mod lease;
+mod provider;
 mod run;
 mod runner;
 mod secret;
@@ -17,6 +18,7 @@ pub use lease::{
     AssignmentClaim, CancelState, ClaimedAssignment, ClaimedRun, Fence, Heartbeat, HeartbeatAnswer,
     LeaseMode, Offer, ReleaseReason, Releaser, RunClaim, SweepReport, TakenBack,
 };
+pub use provider::{NewProvider, ProviderRow};
 pub use run::{
     CancelOutcome, ChildKind, CreatedRun, Finalize, Finalized, IdempotencyKey, NewRun, Outcome, ParentLink,
     Placement, RunFailure, RunFilter, RunListRow, RunPage, RunPosition, RunRow, RunTotals, Trigger,

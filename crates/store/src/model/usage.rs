@@ -34,7 +34,7 @@ pub struct TurnTokens {
 pub struct TokenReport {
     /// From the run token.
     pub fence: Fence,
-    /// Identifies the call; a repeat changes nothing.
+    /// Identifies the call. Of repeats the largest numbers hold.
     pub identifier: String,
     /// Model, if told.
     pub model: Option<String>,
@@ -43,6 +43,8 @@ pub struct TokenReport {
     /// Whether it counts towards the run's totals: true for models that the run process called
     /// itself, false for brokered turns, which the relay meters.
     pub counted: bool,
+    /// Cost in millionths of a US dollar, as far as the model's price is known.
+    pub cost_micros: i64,
 }
 
 /// The meter row of one brokered turn.

@@ -136,13 +136,17 @@ fn connect_options(path: &Path, options: &StoreOptions) -> SqliteConnectOptions 
 }
 
 fn migrations() -> Migrator {
-    Migrator::with_migrations(vec![Migration::new(
-        1,
-        Cow::Borrowed("start"),
-        MigrationType::Simple,
-        include_str!("../../migrations/0001_start.sql").into_sql_str(),
-        false,
-    )])
+    let migration = |version, name, text: &'static str| {
+        Migration::new(version, Cow::Borrowed(name), MigrationType::Simple, text.into_sql_str(), false)
+    };
+    Migrator::with_migrations(vec![
+        migration(1, "start", include_str!("../../migrations/0001_start.sql")),
+        migration(
+            2,
+            "providers and brackets",
+            include_str!("../../migrations/0002_providers_and_brackets.sql"),
+        ),
+    ])
 }
 
 /// Puts the path into an error of opening.

@@ -335,6 +335,28 @@ impl Store for SqliteStore {
         ops::secrets::sealed(&mut conn, name, environment).await
     }
 
+    async fn create_provider(&self, provider: NewProvider) -> StoreResult<ProviderRow> {
+        self.write(Durability::Full, 0, move |tx| Box::pin(ops::providers::create(tx, provider))).await
+    }
+
+    async fn list_providers(&self) -> StoreResult<Vec<ProviderRow>> {
+        let mut conn = self.reader().await?;
+        ops::providers::list(&mut conn).await
+    }
+
+    async fn provider(&self, name: &str) -> StoreResult<(ProviderRow, Option<Vec<u8>>)> {
+        let mut conn = self.reader().await?;
+        ops::providers::find(&mut conn, name).await
+    }
+
+    async fn delete_provider(&self, name: &str) -> StoreResult<()> {
+        let name = name.to_owned();
+        self.write(Durability::Full, 0, move |tx| {
+            Box::pin(async move { ops::providers::delete(tx, &name).await })
+        })
+        .await
+    }
+
     async fn create_registration_token(
         &self,
         pool: &str,
@@ -398,7 +420,15 @@ impl Store for SqliteStore {
         .await
     }
 
-    async fn remove_runner(&self, id: &RunnerId) -> StoreResult<()> {
+    async fn resume_runner(&self, id: &RunnerId) -> StoreResult<()> {
+        let id = id.clone();
+        self.write(Durability::Full, 0, move |tx| {
+            Box::pin(async move { ops::runners::resume(tx, &id).await })
+        })
+        .await
+    }
+
+    async fn remove_runner(&self, id: &RunnerId) -> StoreResult<Vec<(RunId, TakenBack)>> {
         let id = id.clone();
         self.write(Durability::Full, 0, move |tx| {
             Box::pin(async move { ops::runners::remove(tx, &id).await })

@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, Row as _};
 use trestle_contract::event::RunStatus;
 use trestle_contract::ids::WorkflowId;
 
-use super::ops::{events, leases, queue, runners, runs, workflows};
+use super::ops::{events, leases, open_brackets, queue, runners, runs, workflows};
 use super::*;
 use crate::model::RunFilter;
 
@@ -37,6 +37,8 @@ async fn hot_statements_use_an_index() {
         events::READ,
         events::BEFORE,
         events::LAST_CURSOR,
+        events::FRAME_BEFORE,
+        open_brackets::BRACKETS,
         leases::LAPSED,
         leases::NEXT_EXPIRY,
         runners::BY_TOKEN,

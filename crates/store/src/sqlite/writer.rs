@@ -198,6 +198,9 @@ async fn write_all(
         if commit.is_ok() {
             // Before the answers: whoever has its answer has had the news of it too.
             for change in tx.changes.drain(..) {
+                if let Change::Run(run) = &change {
+                    tracing::trace!(%run, "committed");
+                }
                 // Without receivers there is nobody to wake.
                 let _ = changes.send(change);
             }

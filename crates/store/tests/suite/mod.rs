@@ -2,6 +2,7 @@
 //! gets one test per behaviour from `behaviour_suite!`.
 
 pub(crate) mod artifacts;
+pub(crate) mod brackets;
 pub(crate) mod cancel;
 pub(crate) mod children;
 pub(crate) mod claims;
@@ -10,6 +11,7 @@ pub(crate) mod finalize;
 pub(crate) mod idempotency;
 pub(crate) mod leases;
 pub(crate) mod properties;
+pub(crate) mod providers;
 pub(crate) mod queue;
 pub(crate) mod runners;
 pub(crate) mod runs;
@@ -350,7 +352,11 @@ macro_rules! behaviour_suite {
                 done_comes_at_once_for_ordered_and_later_for_others, late_frames_are_taken_for_a_minute,
                 a_status_frame_of_a_process_changes_no_status, a_page_is_cut_by_its_limit,
                 frames_are_kept_byte_for_byte, a_commit_announces_the_run;
+            brackets: a_lost_process_leaves_no_bracket_open,
+                a_process_that_gives_back_or_is_cancelled_leaves_no_bracket_open,
+                a_process_that_reports_its_end_closes_its_own_brackets, times_of_a_run_never_go_back;
             usage: compute_time_counts_the_largest_of_repeats, brokered_reports_are_stored_and_not_summed,
+                of_repeated_token_reports_the_largest_numbers_hold,
                 a_turn_is_metered_once, a_turn_is_metered_after_the_end_too,
                 a_kept_result_goes_with_the_run, a_displaced_process_books_nothing;
             artifacts: a_retried_write_is_the_same_artifact, the_same_content_later_is_another_artifact,
@@ -359,9 +365,11 @@ macro_rules! behaviour_suite {
                 a_deploy_claims_its_upload, artifacts_are_listed_oldest_first;
             secrets: a_secret_is_made_replaced_and_rotated, a_taken_name_is_refused,
                 the_environment_comes_before_the_organisation, a_deleted_secret_is_gone;
+            providers: a_provider_is_stored_listed_and_removed, a_providers_name_is_taken_once;
             runners: a_registration_token_works_once, one_of_two_redeemers_wins,
                 an_expired_registration_token_is_unknown, a_removed_runner_has_no_token_any_more,
-                labels_are_a_set, a_poll_refreshes_last_seen_and_version, runners_and_pools_are_listed;
+                labels_are_a_set, a_poll_refreshes_last_seen_and_version, runners_and_pools_are_listed,
+                a_removed_runners_cancelled_run_is_cancelled, a_resumed_runner_is_offered_runs_again;
             idempotency: an_answer_is_repeated_for_a_day, another_body_is_a_conflict,
                 an_unfinished_request_blocks_its_key_for_a_while, a_restart_forgets_unfinished_requests,
                 principals_do_not_meet, an_abandoned_request_starts_fresh;

@@ -23,6 +23,7 @@ fn report(held: &Held, identifier: &str, counted: bool) -> TokenReport {
         model: None,
         tokens: TurnTokens { input: 10, output: 4, ..TurnTokens::default() },
         counted,
+        cost_micros: 70,
     }
 }
 
@@ -47,10 +48,38 @@ pub(crate) async fn brokered_reports_are_stored_and_not_summed(factory: Arc<dyn 
     bench.store.record_tokens(report(&held, "direct", true)).await.unwrap();
     bench.store.record_tokens(report(&held, "direct", true)).await.unwrap();
     let totals = bench.store.run(&held.run).await.unwrap().totals;
-    assert_eq!((totals.tokens_in, totals.tokens_out), (10, 4));
+    assert_eq!((totals.tokens_in, totals.tokens_out, totals.cost_micros), (10, 4, 70));
     let counted: Vec<bool> =
         bench.store.list_turns(&held.run).await.unwrap().iter().map(|turn| turn.counted).collect();
     assert_eq!(counted, [false, true]);
+}
+
+pub(crate) async fn of_repeated_token_reports_the_largest_numbers_hold(factory: Arc<dyn Factory>) {
+    let bench = Bench::new(factory).await;
+    let runner = bench.runner("one", &[]).await;
+    let held = bench.running(&runner).await;
+    for (identifier, input, output, cost, totals) in [
+        ("a", 10, 4, 70, (10, 4, 70)),
+        ("a", 10, 4, 70, (10, 4, 70)),
+        ("a", 25, 3, 90, (25, 4, 90)),
+        ("a", 1, 1, 1, (25, 4, 90)),
+        ("b", 5, 6, 0, (30, 10, 90)),
+    ] {
+        let mut report = report(&held, identifier, true);
+        report.tokens = TurnTokens { input, output, ..TurnTokens::default() };
+        report.cost_micros = cost;
+        bench.store.record_tokens(report).await.unwrap();
+        let now = bench.store.run(&held.run).await.unwrap().totals;
+        assert_eq!((now.tokens_in, now.tokens_out, now.cost_micros), totals);
+    }
+    // A brokered one grows beside the totals.
+    for input in [10, 20] {
+        let mut report = report(&held, "c", false);
+        report.tokens.input = input;
+        bench.store.record_tokens(report).await.unwrap();
+    }
+    assert_eq!(bench.store.run(&held.run).await.unwrap().totals.tokens_in, 30);
+    assert_eq!(bench.store.list_turns(&held.run).await.unwrap().len(), 3);
 }
 
 pub(crate) async fn a_turn_is_metered_once(factory: Arc<dyn Factory>) {

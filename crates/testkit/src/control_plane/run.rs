@@ -9,7 +9,7 @@ use trestle_contract::control::{
     RunClaimRequest, RunClaimResponse, TelemetryRequest, TokenUsageRequest, UsageRequest, VersionResponse,
 };
 use trestle_contract::event::{Event, EventFrame, RunStatus};
-use trestle_contract::{Digest, ErrorCode, RawJson};
+use trestle_contract::{Digest, ErrorCode, RawJson, Token};
 
 use super::connection::{Answer, Call};
 use super::plane::Inner;
@@ -50,7 +50,7 @@ pub(super) async fn answer(inner: &Inner, call: &Call, method: &str, run_id: &st
         ("GET", ["credit"]) => with_run(inner, run_id, |run| run.funded)
             .map(|funded| Answer::json(200, &CreditResponse { funded })),
         ("POST", ["usage"]) => usage(inner, call, run_id),
-        ("POST", ["usage", "tokens"]) => body::<TokenUsageRequest>(inner, call).map(|_| Answer::empty(204)),
+        ("POST", ["usage", "tokens"]) => token_usage(inner, call, run_id),
         (method, ["artifacts", rest @ ..]) => artifacts::answer(inner, call, method, run_id, rest),
         (method, rest) => services::answer(inner, call, method, run_id, rest).await,
     };
@@ -64,6 +64,17 @@ fn displaced() -> Answer {
 fn standing(inner: &Inner, call: &Call, run_id: &str) -> Result<Standing, Answer> {
     let token = call.bearer.as_deref().unwrap_or_default();
     let mut state = inner.state();
+    if let Some(run) = state.run(run_id)
+        && let Some((fresh, used)) = &mut run.fresh_token
+    {
+        if fresh == token {
+            *used = true;
+            return Ok(if run.finalized.is_some() { Standing::Finalizer } else { Standing::Live });
+        }
+        if *used {
+            return Err(Answer::failure(ErrorCode::Unauthorized, "the run token was replaced"));
+        }
+    }
     let known =
         state.runs.iter().any(|run| (1..=run.epoch).any(|epoch| token_of(&run.plan.run_id, epoch) == token));
     let run = state.run(run_id);
@@ -107,9 +118,9 @@ fn claim(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
                 run.resume_after = run.events.keys().next_back().copied().unwrap_or(0);
             }
         }
-        Some((shown_run(run), run.resume_after))
+        Some((shown_run(run), run.resume_after, run.plan.usage))
     })?;
-    let Some((run, resume_after)) = claimed else {
+    let Some((run, resume_after, usage)) = claimed else {
         return Err(Answer::failure(ErrorCode::Conflict, "another process has claimed the run"));
     };
     let response = RunClaimResponse {
@@ -119,7 +130,8 @@ fn claim(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
         workflow_version: Some(1),
         environment: None,
         last_journal_seq: None,
-        capabilities: Some(["turnKey", "wait", "release"].map(str::to_owned).to_vec()),
+        capabilities: Some(["turnKey", "wait", "release", "brokered"].map(str::to_owned).to_vec()),
+        usage,
     };
     Ok(granted(inner, Answer::json(201, &response)))
 }
@@ -168,12 +180,16 @@ fn renew(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
         let (worker, _) = run.session.as_ref()?;
         (*worker == request.worker_id.as_str()).then(|| {
             run.renewals += 1;
-            run.cancel
+            (run.cancel, run.fresh_token.as_ref().filter(|(_, used)| !used).map(|(token, _)| token.clone()))
         })
     })?;
-    let Some(cancel) = cancel else { return Err(displaced()) };
+    let Some((cancel, fresh)) = cancel else { return Err(displaced()) };
     let response =
-        RenewResponse { lease_until: expiry(inner.options.lease), cancel_requested: cancel.then_some(true) };
+        RenewResponse {
+            lease_until: expiry(inner.options.lease),
+            cancel_requested: cancel.then_some(true),
+            run_token: fresh.and_then(|token| Token::new(token).ok()),
+        };
     Ok(granted(inner, Answer::json(200, &response)))
 }
 
@@ -247,12 +263,23 @@ fn usage(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
     Ok(Answer::empty(204))
 }
 
+fn token_usage(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
+    let request = body::<TokenUsageRequest>(inner, call)?;
+    with_run(inner, run_id, |run| {
+        if !run.token_reports.iter().any(|known| known.identifier == request.identifier) {
+            run.token_reports.push(request);
+        }
+    })?;
+    Ok(Answer::empty(204))
+}
+
 async fn cancel(inner: &Inner, call: &Call, run_id: &str, standing: Standing) -> Outcome {
     let limit = Duration::from_secs(call.wait_seconds().unwrap_or(0));
     let asked = inner.find(|state| {
         let run = state.run(run_id)?;
         // Who lost the run is to stop.
-        (run.cancel || call.bearer.as_deref() != Some(run.token().as_str())).then_some(())
+        let is_holder = run.fresh_token.is_some() || call.bearer.as_deref() == Some(run.token().as_str());
+        (run.cancel || !is_holder).then_some(())
     });
     let cancel_requested =
         standing == Standing::Displaced || tokio::time::timeout(limit, asked).await.is_ok();

@@ -3,9 +3,9 @@
 use trestle_contract::event::RunStatus;
 use trestle_contract::ids::RunId;
 use trestle_contract::json::RawJson;
-use trestle_domain::{Admission, Call, RunEvent};
+use trestle_domain::{Admission, BracketEnd, Call, RunEvent};
 
-use super::events;
+use super::{events, open_brackets};
 use super::leases::close_leases;
 use super::run_state::{RunState, admitted};
 use crate::error::{StoreError, StoreResult};
@@ -43,6 +43,11 @@ async fn write_end(tx: &mut Tx, run: &RunState, end: End, called: &mut Vec<i64>)
     // A process that is gone sends nothing more; one that reports its own end may have sent more
     // than has arrived, unless it sends in order.
     let in_order = end.by.is_none() || run.ordered_telemetry;
+    if end.by.is_none() {
+        let brackets =
+            if end.status == RunStatus::Cancelled { BracketEnd::Cancelled } else { BracketEnd::Lost };
+        open_brackets::close(tx, run, brackets).await?;
+    }
     let shown_error = if end.status == RunStatus::Failed { end.error.as_ref() } else { None };
     let cursor = events::append_status(tx, run, end.status, shown_error, in_order).await?;
     let epoch = if end.by.is_some() { run.epoch } else { run.epoch + 1 };

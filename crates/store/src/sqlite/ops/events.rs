@@ -4,7 +4,7 @@ use futures_util::TryStreamExt as _;
 use trestle_contract::bounds::{EpochMs, NonEmptyString, Positive};
 use trestle_contract::event::{Cursor, Envelope, Event, EventBody, EventError, EventFrame, RunStatus};
 use trestle_contract::ids::RunId;
-use trestle_domain::{Call, CursorAllocator, Delivery, Visibility, Watermark};
+use trestle_domain::{Call, CursorAllocator, Delivery, Stamp, Visibility, Watermark};
 
 use super::run_state::{RunState, admitted};
 use super::runs;
@@ -49,7 +49,7 @@ pub(crate) async fn insert_status(
     insert_own(tx, run, id, cursor, seq, EventBody::RunStatus { status, error }, in_order).await
 }
 
-/// Writes a frame of the server.
+/// Writes a frame of the server about the run itself.
 pub(crate) async fn insert_own(
     tx: &mut Tx,
     run: i64,
@@ -59,22 +59,60 @@ pub(crate) async fn insert_own(
     body: EventBody,
     in_order: bool,
 ) -> StoreResult<()> {
-    let invalid = |error: &dyn std::fmt::Display| StoreError::Invalid(error.to_string());
-    let id = NonEmptyString::new(id).map_err(|error| invalid(&error))?;
+    let turn = NonEmptyString::new(id).map_err(|error| invalid(&error))?;
+    insert_stamped(tx, run, id, turn, Stamp { cursor, seq }, body, in_order).await
+}
+
+/// Writes a frame of the server that ends something which a process of the run began.
+pub(crate) async fn insert_closer(
+    tx: &mut Tx,
+    run: &RunState,
+    turn: NonEmptyString,
+    stamp: Stamp,
+    body: EventBody,
+) -> StoreResult<()> {
+    insert_stamped(tx, run.number, run.id.as_str(), turn, stamp, body, true).await
+}
+
+fn invalid(error: &dyn std::fmt::Display) -> StoreError {
+    StoreError::Invalid(error.to_string())
+}
+
+async fn insert_stamped(
+    tx: &mut Tx,
+    run: i64,
+    id: &str,
+    turn_id: NonEmptyString,
+    stamp: Stamp,
+    body: EventBody,
+    in_order: bool,
+) -> StoreResult<()> {
+    let now = EpochMs::saturating_signed(tx.now);
     let event = Event {
         envelope: Envelope {
-            run_id: id.clone(),
-            turn_id: id,
-            seq: Positive::new(seq).map_err(|error| invalid(&error))?,
-            t: EpochMs::new(u64::try_from(tx.now).unwrap_or(0)).map_err(|error| invalid(&error))?,
+            run_id: NonEmptyString::new(id).map_err(|error| invalid(&error))?,
+            turn_id,
+            seq: Positive::new(stamp.seq).map_err(|error| invalid(&error))?,
+            t: latest_time(&mut tx.conn, run, stamp.cursor).await?.map_or(now, |before| before.max(now)),
         },
         body,
     };
-    let cursor = Cursor::new(cursor).map_err(|error| invalid(&error))?;
+    let cursor = Cursor::new(stamp.cursor).map_err(|error| invalid(&error))?;
     let frame = EventFrame::of(cursor, &event);
     insert(tx, run, &frame, in_order).await?;
     Ok(())
 }
+
+/// The time of the frame before a cursor. A process stamps by its own clock, which may be ahead of this one's; times of
+/// a run never go back.
+async fn latest_time(conn: &mut Conn, run: i64, cursor: u64) -> StoreResult<Option<EpochMs>> {
+    let json: Option<String> =
+        sqlx::query_scalar(FRAME_BEFORE).bind(run).bind(signed(cursor)?).fetch_optional(conn).await?;
+    Ok(json.and_then(|json| Event::parse(&json).ok()).map(|event| event.envelope.t))
+}
+
+pub(crate) const FRAME_BEFORE: &str =
+    "SELECT json FROM events WHERE run = ? AND cursor < ? ORDER BY cursor DESC LIMIT 1";
 
 async fn insert(tx: &mut Tx, run: i64, frame: &EventFrame, in_order: bool) -> StoreResult<u64> {
     Ok(sqlx::query(INSERT)

@@ -3,7 +3,7 @@
 use trestle_contract::event::RunStatus;
 use trestle_contract::ids::{LeaseId, RunId, RunnerId};
 use trestle_domain::{
-    Admission, Call, LossOutcome, RunEvent, admit, after_loss, boot_extension, renewed_until,
+    Admission, BracketEnd, Call, LossOutcome, RunEvent, admit, after_loss, boot_extension, renewed_until,
 };
 
 use super::ends::{End, end_run};
@@ -198,6 +198,11 @@ impl Loss {
         self != Self::Told(ReleaseReason::Handback)
     }
 
+    /// How what the process left open is closed.
+    fn brackets(self) -> BracketEnd {
+        if self.counts() { BracketEnd::Lost } else { BracketEnd::Cancelled }
+    }
+
     fn outcome(self) -> &'static str {
         match self {
             Self::Lapsed => "lapsed",
@@ -265,6 +270,7 @@ async fn requeue(tx: &mut Tx, run: &RunState, status: RunStatus, loss: Loss) -> 
     .bind(run.number)
     .execute(&mut tx.conn)
     .await?;
+    super::open_brackets::close(tx, run, loss.brackets()).await?;
     if run.status != status {
         events::append_status(tx, run, status, None, true).await?;
     }

@@ -7,6 +7,8 @@ pub(super) mod ends;
 pub(super) mod events;
 pub(super) mod idempotency;
 pub(super) mod leases;
+pub(super) mod open_brackets;
+pub(super) mod providers;
 pub(super) mod queue;
 pub(super) mod run_state;
 pub(super) mod runners;

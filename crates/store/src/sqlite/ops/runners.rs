@@ -1,10 +1,12 @@
 //! Runners, pools and registration tokens.
 
 use sqlx::sqlite::SqliteRow;
-use trestle_contract::ids::RunnerId;
+use trestle_contract::ids::{RunId, RunnerId};
 
 use crate::error::{Entity, StoreError, StoreResult};
-use crate::model::{NewRunner, PoolRow, RegistrationTokenRow, RunnerRow, TokenHash};
+use crate::model::{
+    NewRunner, PoolRow, RegistrationTokenRow, ReleaseReason, RunnerRow, TakenBack, TokenHash,
+};
 use crate::sqlite::Conn;
 use crate::sqlite::convert::{Columns as _, text_set};
 use crate::sqlite::writer::Tx;
@@ -174,7 +176,21 @@ pub(crate) async fn drain(tx: &mut Tx, id: &RunnerId, reason: &str) -> StoreResu
     Ok(())
 }
 
-pub(crate) async fn remove(tx: &mut Tx, id: &RunnerId) -> StoreResult<()> {
+pub(crate) async fn resume(tx: &mut Tx, id: &RunnerId) -> StoreResult<()> {
+    let changed = sqlx::query(
+        "UPDATE runners SET drain_reason = NULL, lost_in_row = 0 WHERE id = ? AND removed_at IS NULL",
+    )
+    .bind(id.as_str())
+    .execute(&mut tx.conn)
+    .await?;
+    if changed.rows_affected() == 0 {
+        return Err(StoreError::NotFound(Entity::Runner));
+    }
+    tx.changed(Change::Runner(id.clone()));
+    Ok(())
+}
+
+pub(crate) async fn remove(tx: &mut Tx, id: &RunnerId) -> StoreResult<Vec<(RunId, TakenBack)>> {
     let changed = sqlx::query("UPDATE runners SET removed_at = ? WHERE id = ? AND removed_at IS NULL")
         .bind(tx.now)
         .bind(id.as_str())
@@ -185,7 +201,7 @@ pub(crate) async fn remove(tx: &mut Tx, id: &RunnerId) -> StoreResult<()> {
     }
     withdraw_offers(tx, id).await?;
     tx.changed(Change::Runner(id.clone()));
-    Ok(())
+    super::leases::end_of_runner(tx, id, ReleaseReason::Handback).await
 }
 
 /// Offers to a runner that takes nothing more are free for the others at once.

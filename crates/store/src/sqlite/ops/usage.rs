@@ -85,19 +85,7 @@ async fn insert_turn(tx: &mut Tx, run: i64, turn: Turn<'_>) -> StoreResult<bool>
     .rows_affected()
         > 0;
     if inserted && turn.counted {
-        sqlx::query(
-            "UPDATE runs SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,
-                cached_tokens_in = cached_tokens_in + ?, cached_write_tokens = cached_write_tokens + ?,
-                cost_micros = cost_micros + ? WHERE number = ?",
-        )
-        .bind(turn.tokens.input)
-        .bind(turn.tokens.output)
-        .bind(turn.tokens.cached_read)
-        .bind(turn.tokens.cached_write)
-        .bind(turn.cost_micros)
-        .bind(run)
-        .execute(&mut tx.conn)
-        .await?;
+        count(tx, run, turn.tokens, turn.cost_micros).await?;
     }
     Ok(inserted)
 }
@@ -109,14 +97,72 @@ pub(crate) async fn record_tokens(tx: &mut Tx, report: TokenReport) -> StoreResu
         key: &report.identifier,
         model: report.model.as_deref(),
         tokens: report.tokens,
-        cost_micros: 0,
+        cost_micros: report.cost_micros,
         estimated: false,
         counted: report.counted,
         request_digest: None,
     };
-    if insert_turn(tx, run.number, turn).await? {
+    if insert_turn(tx, run.number, turn).await? || raise_report(tx, run.number, &report).await? {
         tx.changed(Change::Run(run.id));
     }
+    Ok(())
+}
+
+/// A report that is there already. One that was sent again may tell more than the first: of each number the larger
+/// holds, and the run's totals grow by the difference. Says whether anything grew.
+async fn raise_report(tx: &mut Tx, run: i64, report: &TokenReport) -> StoreResult<bool> {
+    let row = sqlx::query("SELECT * FROM turns WHERE run = ? AND source = ? AND key = ?")
+        .bind(run)
+        .bind(REPORTED)
+        .bind(&report.identifier)
+        .fetch_one(&mut tx.conn)
+        .await?;
+    let known = turn_row(&row)?;
+    let more = |told: i64, known: i64| (told - known).max(0);
+    let grown = TurnTokens {
+        input: more(report.tokens.input, known.tokens.input),
+        output: more(report.tokens.output, known.tokens.output),
+        cached_read: more(report.tokens.cached_read, known.tokens.cached_read),
+        cached_write: more(report.tokens.cached_write, known.tokens.cached_write),
+    };
+    let cost = more(report.cost_micros, known.cost_micros);
+    if grown == TurnTokens::default() && cost == 0 {
+        return Ok(false);
+    }
+    sqlx::query(
+        "UPDATE turns SET input = input + ?, output = output + ?, cached_read = cached_read + ?,
+            cached_write = cached_write + ?, cost_micros = cost_micros + ? WHERE run = ? AND source = ? AND key = ?",
+    )
+    .bind(grown.input)
+    .bind(grown.output)
+    .bind(grown.cached_read)
+    .bind(grown.cached_write)
+    .bind(cost)
+    .bind(run)
+    .bind(REPORTED)
+    .bind(&report.identifier)
+    .execute(&mut tx.conn)
+    .await?;
+    if known.counted {
+        count(tx, run, grown, cost).await?;
+    }
+    Ok(true)
+}
+
+async fn count(tx: &mut Tx, run: i64, tokens: TurnTokens, cost_micros: i64) -> StoreResult<()> {
+    sqlx::query(
+        "UPDATE runs SET tokens_in = tokens_in + ?, tokens_out = tokens_out + ?,
+            cached_tokens_in = cached_tokens_in + ?, cached_write_tokens = cached_write_tokens + ?,
+            cost_micros = cost_micros + ? WHERE number = ?",
+    )
+    .bind(tokens.input)
+    .bind(tokens.output)
+    .bind(tokens.cached_read)
+    .bind(tokens.cached_write)
+    .bind(cost_micros)
+    .bind(run)
+    .execute(&mut tx.conn)
+    .await?;
     Ok(())
 }
 

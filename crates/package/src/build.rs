@@ -19,6 +19,8 @@ use crate::project::{self, Project};
 use crate::report::{BuildError, Diagnostic, Report, ShippedFile, ShippedPackage, from_warning};
 use crate::resolve::Resolvers;
 use crate::support::unsupported;
+use crate::types::{self, SCHEMAS};
+use crate::validate::check_cron_inputs;
 
 /// The module that a run starts.
 const ENTRY: &str = "index.mjs";
@@ -188,6 +190,7 @@ fn program(
             return BTreeSet::new();
         }
     };
+    let name = entry;
     // The entry exists: it was found before.
     let entry = project.root.join(entry);
     let entry = entry.canonicalize().unwrap_or(entry);
@@ -199,6 +202,7 @@ fn program(
     for diagnostic in graph.diagnostics.iter().cloned().chain(diagnostics) {
         report.push(diagnostic);
     }
+    derive(project, &entry, name, &resolvers, files, report);
     files.extend(emitted.into_iter().map(|(path, bytes)| (path, Content::Bytes(bytes))));
     for (folder, id) in layout.places() {
         for (inside, on_disk) in &graph.npm.instances[id].files {
@@ -207,6 +211,33 @@ fn program(
     }
     report.packages = packages(&graph, &layout);
     graph.locals.keys().cloned().collect()
+}
+
+/// Derives the schemas of `run`, and holds the descriptor's own inputs to them.
+fn derive(
+    project: &Project,
+    entry: &Path,
+    name: &str,
+    resolvers: &Resolvers,
+    files: &mut BTreeMap<String, Content>,
+    report: &mut Report,
+) {
+    let (schemas, gaps) = types::derive(entry, name, resolvers);
+    for gap in gaps {
+        report.push(gap);
+    }
+    for problem in check_cron_inputs(&project.parsed.descriptor, &schemas) {
+        let position = project.parsed.document.locate(&problem.field);
+        let mut diagnostic = match problem.refused {
+            true => Diagnostic::error(problem.message),
+            false => Diagnostic::warning(problem.message),
+        };
+        diagnostic = diagnostic.at(project.descriptor_name.clone(), position).field(problem.field);
+        report.push(diagnostic.hint("the type of run's first parameter says what it takes"));
+    }
+    // An artifact says also that nothing could be derived: nobody has to look again.
+    files.insert(SCHEMAS.into(), Content::Bytes(schemas.to_bytes()));
+    report.schemas = schemas;
 }
 
 fn packages(graph: &Graph<'_>, layout: &Layout) -> Vec<ShippedPackage> {

@@ -23,9 +23,13 @@ mod resolve;
 mod rewrite;
 mod script;
 mod support;
+mod types;
+mod validate;
 
 pub use build::{Artifact, build, check};
 pub use identity::{IdentityEntry, identity};
 pub use progress::{Progress, Silent, Step};
 pub use report::{BuildError, Diagnostic, Report, Severity, ShippedFile, ShippedPackage};
 pub use support::{Unsupported, unsupported};
+pub use types::Schemas;
+pub use validate::{CronProblem, check_cron_inputs};

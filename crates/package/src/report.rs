@@ -6,6 +6,8 @@ use serde::Serialize;
 use trestle_contract::ErrorCode;
 use trestle_contract::descriptor::{DescriptorErrors, Position, Warning};
 
+use crate::types::Schemas;
+
 /// How bad a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -149,6 +151,9 @@ pub struct Report {
     pub errors: Vec<Diagnostic>,
     /// Warnings and notes.
     pub warnings: Vec<Diagnostic>,
+    /// Schemas of input and output, derived from the types of `run`.
+    #[serde(skip_serializing_if = "Schemas::is_empty")]
+    pub schemas: Schemas,
     /// The files that would ship, sorted by path.
     pub files: Vec<ShippedFile>,
     /// npm packages that would ship, sorted by name.

@@ -53,6 +53,8 @@ pub(crate) struct Resolvers {
     /// Newer Node versions also take `module-sync`; what they would load ships too.
     sync_import: Resolver,
     sync_require: Resolver,
+    /// To declarations, for types.
+    types: Resolver,
     root_tsconfig: Option<Arc<TsConfig>>,
 }
 
@@ -66,6 +68,7 @@ impl Resolvers {
         let other = |how, sync| strict_import.clone_with_options(options(how, sync));
         let local_import = strict_import.clone_with_options(local(options(How::Import, false)));
         let local_require = strict_import.clone_with_options(local(options(How::Require, false)));
+        let types = strict_import.clone_with_options(declarations(options(How::Import, false)));
         let own = root.join("tsconfig.json");
         let root_tsconfig = match own.is_file() {
             true => Some(local_import.resolve_tsconfig(&own).map_err(|error| tsconfig_error(&error))?),
@@ -78,6 +81,7 @@ impl Resolvers {
             strict_import,
             local_import,
             local_require,
+            types,
             root_tsconfig,
         })
     }
@@ -99,6 +103,15 @@ impl Resolvers {
             How::Require => &self.local_require,
         };
         resolve(resolver, file, specifier, tsconfig.as_deref())
+    }
+
+    /// The file that declares the types of a module, when there is one.
+    pub(crate) fn types(&self, file: &Path, specifier: &str) -> Option<PathBuf> {
+        let tsconfig = self.tsconfig(file).ok()?;
+        match resolve(&self.types, file, specifier, tsconfig.as_deref()) {
+            Ok(Resolved::File { path, .. }) => Some(path),
+            _ => None,
+        }
     }
 
     /// Resolves as Node does.
@@ -159,6 +172,32 @@ fn local(options: ResolveOptions) -> ResolveOptions {
         fully_specified: false,
         tsconfig: Some(TsconfigDiscovery::Auto),
         ..options
+    }
+}
+
+/// Declarations beside or instead of code, as TypeScript finds them.
+fn declarations(options: ResolveOptions) -> ResolveOptions {
+    let alias = |from: &str, to: &[&str]| (from.to_owned(), to.iter().map(|&name| name.to_owned()).collect());
+    let mut conditions = vec!["types".to_owned()];
+    conditions.extend(options.condition_names);
+    ResolveOptions {
+        condition_names: conditions,
+        extensions: [".ts", ".tsx", ".mts", ".cts", ".d.ts", ".d.mts", ".d.cts", ".js", ".mjs", ".cjs"]
+            .map(str::to_owned)
+            .to_vec(),
+        extension_alias: vec![
+            alias(".js", &[".ts", ".tsx", ".d.ts", ".js", ".jsx"]),
+            alias(".jsx", &[".tsx", ".d.ts", ".jsx"]),
+            alias(".mjs", &[".mts", ".d.mts", ".mjs"]),
+            alias(".cjs", &[".cts", ".d.cts", ".cjs"]),
+        ],
+        main_fields: vec!["types".into(), "typings".into(), "main".into()],
+        fully_specified: false,
+        builtin_modules: true,
+        node_path: false,
+        symlinks: true,
+        tsconfig: Some(TsconfigDiscovery::Auto),
+        ..ResolveOptions::default()
     }
 }
 

@@ -270,6 +270,7 @@ fn what_was_built_is_read_back() {
             ".trestle/app/src/used.ts.mjs",
             ".trestle/app/src/used.ts.mjs.map",
             ".trestle/root.mjs",
+            ".trestle/schemas.json",
             "AGENTS.md",
             "Readme.MD",
             "data/x.bin",

@@ -60,6 +60,16 @@ fn summary(report: &Report) -> String {
         report.files.len(),
         report.size
     )];
+    let schema = |what: &str, schema: &Option<serde_json::Value>, why: &str| match schema {
+        Some(schema) => format!("  {what}: {schema}"),
+        None => format!("  {what}: any JSON ({why})"),
+    };
+    lines.push(schema(
+        "input",
+        &report.schemas.input,
+        "the first parameter of run has no type that says more",
+    ));
+    lines.push(schema("output", &report.schemas.output, "the result of run has no type that says more"));
     for package in &report.packages {
         let version = package.version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
         let whole = package.whole.as_ref().map(|why| format!(" (whole: {why})")).unwrap_or_default();

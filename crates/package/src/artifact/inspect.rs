@@ -10,9 +10,12 @@ use trestle_contract::descriptor::{
 
 use super::entries::{ArtifactError, Limits, read_error, walk};
 use crate::identity::{IdentityEntry, identity};
+use crate::types::{SCHEMAS, Schemas};
 
 /// The program's module of a JavaScript artifact.
 const JS_ENTRY: &str = "index.mjs";
+/// Derived schemas beyond this are not read.
+const LARGEST_SCHEMAS: usize = 1024 * 1024;
 
 /// One file of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -36,6 +39,8 @@ pub struct ArtifactContents {
     pub descriptor_bytes: Vec<u8>,
     /// The module that a run starts: `index.mjs`, or the package-relative `.py` path.
     pub entry: String,
+    /// The schemas that the build has derived; `None` when it derived none by itself.
+    pub schemas: Option<Schemas>,
     /// Author sources below `.bw-src`, as package-relative paths, sorted.
     pub sources: Vec<String>,
     /// Every file, sorted by path.
@@ -65,9 +70,15 @@ impl ArtifactContents {
 pub fn inspect<R: Read>(reader: R, limits: &Limits) -> Result<ArtifactContents, ArtifactError> {
     let mut files = Vec::new();
     let mut descriptors: Vec<(String, Vec<u8>)> = Vec::new();
+    let mut schemas = None;
     walk(reader, limits, |entry| {
         let mut hasher = Sha256::new();
         let is_descriptor = DESCRIPTOR_NAMES.contains(&entry.path);
+        let limit = match entry.path {
+            path if DESCRIPTOR_NAMES.contains(&path) => MAX_DESCRIPTOR_BYTES,
+            SCHEMAS => LARGEST_SCHEMAS,
+            _ => 0,
+        };
         let mut kept = Vec::new();
         let mut buffer = [0_u8; 16 * 1024];
         let mut size = 0_u64;
@@ -78,7 +89,7 @@ pub fn inspect<R: Read>(reader: R, limits: &Limits) -> Result<ArtifactContents, 
             }
             size += read as u64;
             hasher.update(&buffer[..read]);
-            if is_descriptor && kept.len() <= MAX_DESCRIPTOR_BYTES {
+            if limit > 0 && kept.len() <= limit {
                 kept.extend_from_slice(&buffer[..read]);
             }
         }
@@ -87,18 +98,21 @@ pub fn inspect<R: Read>(reader: R, limits: &Limits) -> Result<ArtifactContents, 
         }
         if is_descriptor {
             descriptors.push((entry.path.to_owned(), kept));
+        } else if entry.path == SCHEMAS {
+            schemas = Schemas::read(&kept);
         }
         let digest = hex::encode(hasher.finalize());
         files.push(ArtifactFile { path: entry.path.to_owned(), size, mode: entry.mode, digest });
         Ok(())
     })?;
     files.sort_by(|left, right| left.path.cmp(&right.path));
-    contents(files, descriptors)
+    contents(files, descriptors, schemas)
 }
 
 fn contents(
     files: Vec<ArtifactFile>,
     mut descriptors: Vec<(String, Vec<u8>)>,
+    schemas: Option<Schemas>,
 ) -> Result<ArtifactContents, ArtifactError> {
     if descriptors.len() > 1 {
         return Err(ArtifactError::Contents {
@@ -129,6 +143,7 @@ fn contents(
         descriptor_name,
         descriptor_bytes,
         entry,
+        schemas,
         sources,
         files,
         identity,

@@ -5,10 +5,12 @@
 //! honest packer never writes: paths that leave the root, links, devices, two entries for one path, an SDK of its own,
 //! and more bytes or entries than the [`Limits`] allow.
 
+mod derive;
 mod entries;
 mod extract;
 mod inspect;
 
+pub use derive::derive_schemas;
 pub(crate) use entries::sdk_in;
 pub use entries::{ArtifactError, Limits};
 pub use extract::{Extracted, extract};

@@ -12,8 +12,10 @@ use trestle_contract::api::{
 use trestle_contract::descriptor::{Descriptor, DescriptorErrors, Manifest};
 use trestle_contract::ids::Slug;
 use trestle_contract::{ErrorCode, RawJson};
-use trestle_package::artifact::{ArtifactContents, ArtifactError, Limits, inspect, read_files};
-use trestle_package::unsupported;
+use trestle_package::artifact::{
+    ArtifactContents, ArtifactError, Limits, derive_schemas, inspect, read_files,
+};
+use trestle_package::{Schemas, check_cron_inputs, unsupported};
 use trestle_store::{DeployTarget, NewUpload, NewVersion, ProgramRow, UploadPurpose};
 
 use super::workflows::workflow_id;
@@ -160,7 +162,7 @@ async fn deploy(
                 .hint("ask for an upload address and PUT the bytes first"));
         }
     }
-    let (contents, sources) = opened(state, &key).await?;
+    let Opened { contents, schemas, sources } = opened(state, &key).await?;
     let parsed = contents.descriptor().map_err(|errors| refused_descriptor(&errors))?;
     let mut warnings: Vec<DeployWarning> = contents
         .warnings
@@ -174,6 +176,7 @@ async fn deploy(
     let descriptor = parsed.descriptor;
     let repeated = check_supported(&descriptor, allow_unsupported, &mut warnings)?;
     warn_about_environment(&descriptor, &mut warnings);
+    check_cron(&descriptor, &schemas, &mut warnings)?;
     if let Some(workflow) = &workflow
         && workflow.slug != descriptor.slug
     {
@@ -191,7 +194,15 @@ async fn deploy(
     };
     let deployed = state
         .store()
-        .deploy(new_version(target, descriptor, contents, sources, reference, repeated, key)?)
+        .deploy(new_version(
+            target,
+            manifest_of(descriptor, schemas)?,
+            contents,
+            sources,
+            reference,
+            repeated,
+            key,
+        )?)
         .await?;
     let status = if deployed.workflow_created { StatusCode::CREATED } else { StatusCode::OK };
     let answer = DeployResponse {
@@ -208,7 +219,7 @@ async fn deploy(
 
 fn new_version(
     target: DeployTarget,
-    descriptor: Descriptor,
+    manifest: Manifest,
     contents: ArtifactContents,
     sources: Option<Vec<ProgramFile>>,
     reference: &ArtifactReference,
@@ -216,7 +227,7 @@ fn new_version(
     blob_key: String,
 ) -> Answer<NewVersion> {
     let mut trigger_kinds: Vec<String> = Vec::new();
-    for trigger in &descriptor.triggers {
+    for trigger in &manifest.descriptor.triggers {
         if !trigger_kinds.iter().any(|kind| kind == trigger.kind()) {
             trigger_kinds.push(trigger.kind().to_owned());
         }
@@ -225,8 +236,8 @@ fn new_version(
     Ok(NewVersion {
         target,
         identity: contents.identity,
-        title: descriptor.title.clone(),
-        manifest: RawJson::encode(&Manifest::new(descriptor)).map_err(Failure::internal)?,
+        title: manifest.descriptor.title.clone(),
+        manifest: RawJson::encode(&manifest).map_err(Failure::internal)?,
         trigger_kinds,
         program: ProgramRow {
             digest: reference.digest.as_str().to_owned(),
@@ -248,24 +259,61 @@ fn sdk_version(text: &str) -> String {
     if text.is_empty() || !plain { "*".to_owned() } else { text.to_owned() }
 }
 
-/// Reads the whole artifact once for what is in it, once for its sources.
-async fn opened(state: &State, key: &str) -> Answer<(ArtifactContents, Option<Vec<ProgramFile>>)> {
+/// The descriptor with the schemas of the program's types.
+fn manifest_of(descriptor: Descriptor, schemas: Schemas) -> Answer<Manifest> {
+    let raw = |schema: Option<serde_json::Value>| {
+        schema.map(|schema| RawJson::encode(&schema)).transpose().map_err(Failure::internal)
+    };
+    Ok(Manifest { descriptor, input_schema: raw(schemas.input)?, output_schema: raw(schemas.output)? })
+}
+
+/// Refuses a cron input that the program cannot take; warns about one that is missing.
+fn check_cron(descriptor: &Descriptor, schemas: &Schemas, warnings: &mut Vec<DeployWarning>) -> Answer<()> {
+    for problem in check_cron_inputs(descriptor, schemas) {
+        if problem.refused {
+            return Err(Failure::invalid(format!("{}: {}", problem.field, problem.message))
+                .hint("the type of run's first parameter says what it takes"));
+        }
+        warnings.push(DeployWarning { message: problem.message, field: Some(problem.field) });
+    }
+    Ok(())
+}
+
+/// What an artifact holds.
+struct Opened {
+    contents: ArtifactContents,
+    schemas: Schemas,
+    sources: Option<Vec<ProgramFile>>,
+}
+
+/// Reads the whole artifact for what is in it, for its sources, and, when its own build has derived no schemas, for
+/// the types of its program.
+async fn opened(state: &State, key: &str) -> Answer<Opened> {
     let limits = Limits { packed_bytes: state.config().limits.program, ..Limits::default() };
     let first = reader(state, key).await?;
     let second = reader(state, key).await?;
+    let third = reader(state, key).await?;
     let opened = tokio::task::spawn_blocking(move || {
-        let contents = inspect(first, &limits)?;
+        let mut contents = inspect(first, &limits)?;
         let sources = read_files(second, |path| path.starts_with(".bw-src/"), SHOWN_SOURCES, &limits)?;
-        Ok::<_, ArtifactError>((contents, sources))
+        let schemas = match contents.schemas.take() {
+            Some(schemas) => schemas,
+            None => {
+                let (schemas, gaps) = derive_schemas(third, &contents, &limits)?;
+                contents.warnings.extend(gaps);
+                schemas
+            }
+        };
+        Ok::<_, ArtifactError>((contents, schemas, sources))
     });
-    let (contents, sources) = opened.await.map_err(Failure::internal)?.map_err(|error| {
+    let (contents, schemas, sources) = opened.await.map_err(Failure::internal)?.map_err(|error| {
         let failure = Failure::new(error.code(), error.to_string());
         match error.hint() {
             Some(hint) => failure.hint(hint),
             None => failure,
         }
     })?;
-    Ok((contents, sources.and_then(shown_sources)))
+    Ok(Opened { contents, schemas, sources: sources.and_then(shown_sources) })
 }
 
 /// The sources as text; none when one of them is none.

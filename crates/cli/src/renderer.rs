@@ -45,9 +45,14 @@ impl Selection {
 }
 
 /// Turns events into the text of a log (`docs/protocol/events.md` §9.5).
+///
+/// What a model says is shown when its block is whole: until then a restart may void it, and text that was
+/// printed cannot be taken back. So turns of agents that speak at once do not mix either.
 #[derive(Debug)]
 pub struct Renderer {
     selection: Selection,
+    /// Text of the open block of each turn.
+    blocks: Vec<(String, String)>,
     in_line: bool,
     hidden: Vec<(Channel, usize)>,
 }
@@ -56,7 +61,7 @@ impl Renderer {
     /// A renderer of the selected events.
     #[must_use]
     pub fn new(selection: Selection) -> Self {
-        Self { selection, in_line: false, hidden: Vec::new() }
+        Self { selection, blocks: Vec::new(), in_line: false, hidden: Vec::new() }
     }
 
     /// The text to write for an event; empty for one that shows nothing.
@@ -71,22 +76,62 @@ impl Renderer {
             }
             return String::new();
         }
-        let (piece, in_line) = match &event.body {
-            EventBody::TextDelta { text, .. }
-            | EventBody::ReasoningDelta { text }
-            | EventBody::ToolOutputDelta { text, .. } => (text.clone(), true),
-            EventBody::TextEnd { .. } => (String::from(if self.in_line { "\n" } else { "" }), false),
-            body => (self.line(body), false),
-        };
-        if piece.is_empty() {
-            return piece;
+        let turn = event.envelope.turn_id.as_str();
+        match &event.body {
+            EventBody::TextDelta { text, .. } | EventBody::ReasoningDelta { text } => {
+                match self.blocks.iter_mut().find(|(open, _)| open == turn) {
+                    Some((_, block)) => block.push_str(text),
+                    None => self.blocks.push((turn.to_owned(), text.clone())),
+                }
+                String::new()
+            }
+            EventBody::TextStart { .. } => String::new(),
+            EventBody::TurnReset {} => {
+                self.close(turn);
+                self.whole_line(agent_line(&event.body))
+            }
+            EventBody::ToolOutputDelta { text, .. } => {
+                let mut piece = self.spoken(turn);
+                piece.push_str(text);
+                self.in_line = if piece.is_empty() { self.in_line } else { !piece.ends_with('\n') };
+                piece
+            }
+            body => {
+                let is_end = matches!(body, EventBody::RunStatus { status, .. } if status.is_terminal());
+                let spoken = if is_end { self.finish() } else { self.spoken(turn) };
+                let line = self.line(body);
+                spoken + &self.whole_line(line)
+            }
         }
-        let mut text = String::with_capacity(piece.len() + 1);
-        // A line of its own never starts in the middle of another one.
-        if self.in_line && !in_line && piece != "\n" {
+    }
+
+    /// What is left when there are no more events: the blocks that were not ended.
+    #[must_use]
+    pub fn finish(&mut self) -> String {
+        let turns: Vec<String> = self.blocks.iter().map(|(turn, _)| turn.clone()).collect();
+        turns.iter().map(|turn| self.spoken(turn)).collect()
+    }
+
+    fn close(&mut self, turn: &str) -> Option<String> {
+        let at = self.blocks.iter().position(|(open, _)| open == turn)?;
+        Some(self.blocks.remove(at).1)
+    }
+
+    /// The text of a turn's block, which is whole now, as lines of their own.
+    fn spoken(&mut self, turn: &str) -> String {
+        let mut text = self.close(turn).unwrap_or_default();
+        if !text.is_empty() && !text.ends_with('\n') {
             text.push('\n');
         }
-        text.push_str(&piece);
+        self.whole_line(text)
+    }
+
+    /// Text that does not start in the middle of another line.
+    fn whole_line(&mut self, line: String) -> String {
+        if line.is_empty() {
+            return line;
+        }
+        let text = if std::mem::take(&mut self.in_line) { format!("\n{line}") } else { line };
         self.in_line = !text.ends_with('\n');
         text
     }
@@ -284,7 +329,33 @@ mod tests {
             let json = format!(r#"{{"runId":"r","turnId":"r","seq":{},"t":0,{body}}}"#, at + 1);
             text.push_str(&renderer.render(&Event::parse(&json).unwrap()));
         }
+        text.push_str(&renderer.finish());
         (text, renderer.hidden_note())
+    }
+
+    #[test]
+    fn text_that_a_restart_made_void_is_not_shown() {
+        let turn = |turn: &str, body: &str| {
+            Event::parse(&format!(r#"{{"runId":"r","turnId":"{turn}","seq":1,"t":0,{body}}}"#)).unwrap()
+        };
+        let mut renderer = Renderer::new(Selection::verbose());
+        let mut text = String::new();
+        for (of, body) in [
+            ("a", r#""kind":"text_start","blockId":"text-1""#),
+            ("a", r#""kind":"reasoning_delta","text":"void thought""#),
+            ("a", r#""kind":"text_delta","blockId":"text-1","text":"void""#),
+            ("b", r#""kind":"text_delta","blockId":"text-1","text":"other ""#),
+            ("a", r#""kind":"turn_reset""#),
+            ("a", r#""kind":"text_delta","blockId":"text-1","text":"whole""#),
+            ("b", r#""kind":"text_delta","blockId":"text-1","text":"agent""#),
+            ("a", r#""kind":"text_end","blockId":"text-1""#),
+            ("b", r#""kind":"text_end","blockId":"text-1""#),
+            ("a", r#""kind":"text_delta","blockId":"text-2","text":"cut off""#),
+        ] {
+            text.push_str(&renderer.render(&turn(of, body)));
+        }
+        text.push_str(&renderer.finish());
+        assert_eq!(text, "↻ stream dropped — regenerating this turn\nwhole\nother agent\ncut off\n");
     }
 
     const RUN: &[&str] = &[

@@ -6,10 +6,12 @@ use tokio::sync::watch;
 /// earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AbortReason {
-    /// The control plane asked for it. The first of these two stays.
+    /// The control plane asked for it. The first of these three stays.
     Cancelled,
     /// The organisation has no credit left.
     CreditExhausted,
+    /// The run passed a limit of its budget that was looked at while the program ran.
+    BudgetExceeded,
     /// The runner asks the run process to stop: the run is given back.
     Shutdown,
     /// The runner is gone: everything ends within two seconds.
@@ -24,6 +26,7 @@ impl AbortReason {
         match self {
             Self::Cancelled => "cancelled",
             Self::CreditExhausted => "credit_exhausted",
+            Self::BudgetExceeded => "budget_exceeded",
             Self::Shutdown | Self::RunnerGone => "shutdown",
             Self::LeaseLost => "lease_lost",
         }
@@ -31,7 +34,7 @@ impl AbortReason {
 
     /// Whether the run's end is written by this process (`docs/protocol/control.md` §14).
     pub(crate) fn is_finalized_here(self) -> bool {
-        matches!(self, Self::Cancelled | Self::CreditExhausted)
+        matches!(self, Self::Cancelled | Self::CreditExhausted | Self::BudgetExceeded)
     }
 
     fn replaces(self, earlier: Self) -> bool {
@@ -115,6 +118,7 @@ mod tests {
         assert_eq!(abort.reason(), None);
         abort.request(AbortReason::CreditExhausted);
         abort.request(AbortReason::Cancelled);
+        abort.request(AbortReason::BudgetExceeded);
         assert_eq!(abort.reason(), Some(AbortReason::CreditExhausted));
         abort.request(AbortReason::LeaseLost);
         abort.request(AbortReason::RunnerGone);

@@ -13,6 +13,8 @@ pub struct RunArgs {
     pub slot_dir: PathBuf,
     /// Starts this interpreter before there is a run.
     pub prestart: Option<NodeRuntime>,
+    /// Shows the run in this file as it works; a relative name lies in `slot_dir` and goes away with it.
+    pub run_log: Option<PathBuf>,
     /// Intervals and deadlines.
     pub timing: Timing,
 }

@@ -12,6 +12,8 @@ use trestle_contract::control::{FinalizeRequest, RunError};
 use trestle_contract::{ErrorCode, RawJson};
 use trestle_domain::Backoff;
 
+use trestle_sandbox::slot::UNSENT_RESULT;
+
 use crate::abort::{Abort, AbortReason};
 use crate::control::{ControlClient, ControlError};
 use crate::lease::Lease;
@@ -43,14 +45,26 @@ pub(crate) async fn finalize(
     directory: &Path,
     end: RunEnd,
 ) -> Written {
-    let result = ResultFile(directory.join("result.json"));
+    let result = ResultFile::new(directory);
+    let written = store(client, lease, abort, &result, end).await;
+    result.remove();
+    written
+}
+
+async fn store(
+    client: &ControlClient,
+    lease: &Lease,
+    abort: &Abort,
+    result: &ResultFile,
+    end: RunEnd,
+) -> Written {
     let mut end = end;
     loop {
         let body = match encode(client, &end) {
             Ok(body) => body,
             Err(error) => return Written::Refused(error),
         };
-        result.write(&body);
+        result.write(&client.finalize_url(), &body);
         match attempt(client, lease, abort, &body).await {
             Ok(()) => return Written::Stored(end),
             Err(Some(error)) if error.is_displaced() => return Written::Displaced,
@@ -122,26 +136,34 @@ fn refused_value(error: &ControlError, end: &RunEnd) -> Option<RunEnd> {
     }))
 }
 
-/// The result on disk for as long as it is not stored, readable by this user alone.
+/// The result on disk until it is settled, readable by this user alone. A process that is killed in between
+/// leaves it to its runner, which sends it: a program that has ended is not run again for that.
 struct ResultFile(PathBuf);
 
 impl ResultFile {
-    fn write(&self, body: &[u8]) {
-        let written = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&self.0)
-            .and_then(|mut file| file.write_all(body));
-        if let Err(error) = written {
+    fn new(directory: &Path) -> Self {
+        Self(directory.join(UNSENT_RESULT))
+    }
+
+    fn write(&self, url: &str, body: &[u8]) {
+        let write = || {
+            // Whole or not at all: the runner must not send half of it.
+            let unfinished = self.0.with_extension("part");
+            let mut file =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+            let url = serde_json::to_string(url)?;
+            file.write_all(format!("{{\"url\":{url},\"body\":").as_bytes())?;
+            file.write_all(body)?;
+            file.write_all(b"}")?;
+            fs::rename(&unfinished, &self.0)
+        };
+        if let Err(error) = write() {
             tracing::warn!(%error, "the result of the run cannot be kept on disk");
+            let _ = fs::remove_file(self.0.with_extension("part"));
         }
     }
-}
 
-impl Drop for ResultFile {
-    fn drop(&mut self) {
+    fn remove(&self) {
         let _ = fs::remove_file(&self.0);
     }
 }

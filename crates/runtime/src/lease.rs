@@ -4,13 +4,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use tokio::time::sleep;
-use trestle_domain::{Clock, worker_deadline};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
+use tokio::time::{Instant, sleep, sleep_until};
+use trestle_contract::control::RenewResponse;
+use trestle_domain::{Clock, Redactor, worker_deadline};
 use trestle_sandbox::slot::LeaseTerms;
 
 use crate::abort::{Abort, AbortReason};
-use crate::control::ControlClient;
+use crate::control::{ControlClient, ControlError, Granted};
 use crate::timing::Timing;
+
+/// Renewals that may wait for their answers at once.
+const MOST_RENEWALS: usize = 4;
 
 /// Until when this process may act for its run, on a clock that runs on while the machine sleeps.
 #[derive(Clone)]
@@ -57,10 +64,17 @@ impl Lease {
         Duration::from_millis(u64::try_from(left).unwrap_or(0))
     }
 
-    /// Renews until the lease is lost. Runs from right after the claim until after finalize.
-    pub(crate) async fn keep(self, client: ControlClient, renew_every: Duration, abort: Abort) {
+    /// Renews until the lease is lost. Runs from right after the claim until after finalize. A fresh run
+    /// token is known to `redactor` before it is used.
+    pub(crate) async fn keep(
+        self,
+        client: ControlClient,
+        renew_every: Duration,
+        abort: Abort,
+        redactor: Redactor,
+    ) {
         tokio::join!(
-            self.renew(&client, renew_every, &abort),
+            self.renew(&client, renew_every, &abort, &redactor),
             self.fence(client.timing().fence_check, &abort)
         );
     }
@@ -75,30 +89,56 @@ impl Lease {
         abort.request(AbortReason::LeaseLost);
     }
 
-    async fn renew(&self, client: &ControlClient, renew_every: Duration, abort: &Abort) {
+    /// An attempt that is not answered does not hold up the next: through a network that swallows
+    /// requests, the first one that gets through counts. An answer ends the others.
+    async fn renew(&self, client: &ControlClient, renew_every: Duration, abort: &Abort, redactor: &Redactor) {
         let hasty = renew_every / 5;
-        let mut pause = renew_every;
+        let mut under_way: FuturesUnordered<
+            BoxFuture<'_, (i64, Result<Granted<RenewResponse>, ControlError>)>,
+        > = FuturesUnordered::new();
+        let mut next = Instant::now() + renew_every;
         loop {
-            sleep(pause).await;
-            let sent = self.before_request();
-            match client.renew().await {
-                Ok(granted) => {
-                    self.granted(sent, granted.length_ms);
-                    pause = renew_every;
-                    if granted.answer.cancel_requested == Some(true) {
-                        abort.request(AbortReason::Cancelled);
+            tokio::select! {
+                biased;
+                Some((sent, answer)) = under_way.next() => match answer {
+                    Ok(granted) => {
+                        under_way.clear();
+                        next = Instant::now() + renew_every;
+                        self.renewed(sent, granted, client, abort, redactor);
                     }
-                }
-                Err(error) if error.is_displaced() => {
-                    tracing::warn!(%error, "the lease was taken away");
-                    abort.request(AbortReason::LeaseLost);
-                    return;
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "the lease was not renewed; it is tried again");
-                    pause = hasty;
+                    Err(error) if error.is_displaced() => {
+                        tracing::warn!(%error, "the lease was taken away");
+                        abort.request(AbortReason::LeaseLost);
+                        return;
+                    }
+                    Err(error) => tracing::warn!(%error, "the lease was not renewed; it is tried again"),
+                },
+                () = sleep_until(next), if under_way.len() < MOST_RENEWALS => {
+                    let sent = self.before_request();
+                    under_way.push(async move { (sent, client.renew().await) }.boxed());
+                    next = Instant::now() + hasty;
                 }
             }
+        }
+    }
+
+    fn renewed(
+        &self,
+        sent: i64,
+        granted: Granted<RenewResponse>,
+        client: &ControlClient,
+        abort: &Abort,
+        redactor: &Redactor,
+    ) {
+        self.granted(sent, granted.length_ms);
+        if let Some(token) = granted.answer.run_token {
+            redactor.add("run token", token.expose());
+            if let Err(message) = client.adopt_token(token.expose()) {
+                tracing::warn!(message, "the fresh run token cannot be used");
+            }
+        }
+        if granted.answer.cancel_requested == Some(true) {
+            abort.request(AbortReason::Cancelled);
         }
     }
 }

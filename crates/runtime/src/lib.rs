@@ -13,6 +13,7 @@ mod entry;
 mod events;
 mod finalize;
 mod host;
+mod inference;
 mod lease;
 mod prepare;
 mod program;

@@ -18,6 +18,7 @@ use trestle_sandbox::slot::Assignment;
 use crate::control::{ControlClient, ControlError};
 use crate::events::Emitter;
 use crate::host::{HostFailure, OutputSchema, RunFacts, accepts_empty_object_only, resolve_secret};
+use crate::inference::Providers;
 use crate::program::{
     self, PrepareError, ProgramFiles, base_environment, link_sdk, program_environment, write_sdk,
 };
@@ -103,6 +104,7 @@ pub(crate) async fn prepare(
         emitter.emit(EventBody::ProgramOutput { stream: StandardStream::Stderr, text });
     }
     let bootstrap = bootstrap_of(claim, version, &workspace)?;
+    let has = |wanted: &str| claim.capabilities.iter().flatten().any(|capability| capability == wanted);
     let facts = RunFacts {
         run_id: claim.run.id.clone(),
         bootstrap,
@@ -113,7 +115,10 @@ pub(crate) async fn prepare(
         workspace,
         temporary,
         api_token: assignment.api_token.clone(),
-        honours_turn_keys: claim.capabilities.iter().flatten().any(|capability| capability == "turnKey"),
+        providers: Providers::of_claim(&assignment.byo_providers),
+        honours_turn_keys: has("turnKey"),
+        is_extended: claim.is_extended(),
+        asks_for_lanes: has("brokered"),
     };
     Ok(Ready { facts, files })
 }

@@ -4,19 +4,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 use trestle_contract::control::{RunClaimResponse, RunError};
 use trestle_contract::event::{EventBody, RunStatus};
 use trestle_contract::{ErrorCode, RunId};
-use trestle_domain::{BootClock, BudgetMeter, Clock, Redactor, WallClock};
+use trestle_domain::{BootClock, Clock, Redactor, WallClock};
 use trestle_sandbox::slot::{Assignment, NodeRuntime, SlotOutcome};
 
 use crate::abort::{Abort, AbortReason};
 use crate::args::RunArgs;
 use crate::budget::Budget;
 use crate::control::{ControlClient, Http};
-use crate::events::{Emitter, TelemetrySender};
+use crate::events::{Emitter, Mirror, TelemetrySender};
 use crate::finalize::{RunEnd, Written, finalize};
 use crate::host::{Activity, Capabilities, HostSocket, Services};
 use crate::lease::Lease;
@@ -39,6 +39,8 @@ pub(crate) struct Standby {
 pub(crate) struct Session {
     assignment: Assignment,
     slot: PathBuf,
+    /// A log for a terminal; a relative name lies in the directory of this process.
+    run_log: Option<PathBuf>,
     timing: Timing,
     http: Arc<Http>,
     abort: Abort,
@@ -75,6 +77,7 @@ impl Session {
         Self {
             assignment,
             slot: args.slot_dir,
+            run_log: args.run_log,
             timing: args.timing,
             http,
             abort,
@@ -107,6 +110,7 @@ impl Session {
         };
         lease.granted(sent, granted.length_ms);
         let claim = granted.answer;
+        control.fence_by(lease.clone());
         let held = self.hold(control, lease, sent, run_id, &claim);
         held.emitter.emit(EventBody::RunStatus { status: RunStatus::Running, error: None });
         let attempt = self.attempt(&held, starting, &claim).await;
@@ -128,8 +132,21 @@ impl Session {
             redactor.add("API token", token);
         }
         let last_cursor = claim.last_event_cursor.unwrap_or(0);
-        let emitter = Emitter::new(&run, last_cursor, Arc::clone(&self.wall), redactor, self.slot.clone());
-        let usage = UsageMeter::new(control.clone(), Arc::clone(&self.boot), run.as_str(), claimed_ms);
+        let emitter =
+            Emitter::new(&run, last_cursor, Arc::clone(&self.wall), redactor.clone(), self.slot.clone());
+        if let Some(log) = &self.run_log {
+            match Mirror::open(&self.slot.join(log)) {
+                Ok(mirror) => emitter.mirror_to(mirror),
+                Err(error) => tracing::warn!(%error, path = %log.display(), "the run's log cannot be opened"),
+            }
+        }
+        let usage = UsageMeter::new(
+            control.clone(),
+            Arc::clone(&self.boot),
+            run.as_str(),
+            claimed_ms,
+            claim.is_extended(),
+        );
         let sender = TelemetrySender::new(emitter.clone(), self.abort.clone(), &self.timing);
         let telemetry = {
             let control = control.clone();
@@ -143,7 +160,7 @@ impl Session {
             }
         };
         let renew_every = Duration::from_millis(self.assignment.lease.renew_every_ms.max(1));
-        let keeping = lease.clone().keep(control.clone(), renew_every, self.abort.clone());
+        let keeping = lease.clone().keep(control.clone(), renew_every, self.abort.clone(), redactor);
         let tasks = [
             AbortOnDropHandle::new(tokio::spawn(telemetry)),
             AbortOnDropHandle::new(tokio::spawn(keeping)),
@@ -192,15 +209,13 @@ impl Session {
                 Ok(Err(error)) => return Attempt::Failed(error),
                 Err(reason) => return Attempt::Unavailable(reason.word().to_owned()),
             };
-        let run = &claim.run;
-        let earlier = BudgetMeter::starting_at(run.tokens_in.saturating_add(run.tokens_out), 0);
         let limits = version.manifest.descriptor.budget.as_ref();
         let services = Services {
             control: held.control.clone(),
             emitter: held.emitter.clone(),
             abort: self.abort.clone(),
             lease: held.lease.clone(),
-            budget: Budget::new(limits, earlier, run.runtime_seconds, held.usage.clone()),
+            budget: Budget::new(limits, claim, held.usage.clone()),
             activity: Activity::default(),
             wall: Arc::clone(&self.wall),
             boot: Arc::clone(&self.boot),
@@ -209,9 +224,14 @@ impl Session {
         let _watchers = [
             AbortOnDropHandle::new(tokio::spawn(watch_credit(held.control.clone(), self.abort.clone()))),
             AbortOnDropHandle::new(tokio::spawn(held.usage.clone().run(self.timing.usage))),
+            AbortOnDropHandle::new(tokio::spawn(
+                capabilities.budget.clone().watch(self.timing.budget_check, self.abort.clone()),
+            )),
         ];
         let ending = run_program(node, &files, &capabilities, socket, &self.reports).await;
-        capabilities.reports_delivered(self.patience()).await;
+        if !self.patiently(capabilities.reports_delivered()).await {
+            tracing::warn!("not every report of used tokens was delivered in time");
+        }
         Attempt::Ended(decide(ending))
     }
 
@@ -232,12 +252,18 @@ impl Session {
         }
     }
 
-    /// How long the end waits for what was not delivered yet.
-    fn patience(&self) -> Duration {
-        if self.abort.reason().is_some() {
-            self.timing.telemetry_flush_aborted
-        } else {
-            self.timing.telemetry_flush
+    /// Waits for something to be delivered: as long as an outage may last that loses nothing, or for a moment
+    /// once the run is being ended. False when it was not delivered.
+    async fn patiently(&self, delivery: impl Future<Output = ()>) -> bool {
+        let hurried = async {
+            self.abort.wait().await;
+            sleep(self.timing.telemetry_flush_aborted).await;
+        };
+        tokio::select! {
+            biased;
+            () = delivery => true,
+            () = hurried => false,
+            () = sleep(Duration::from_secs(self.assignment.lease.seconds)) => false,
         }
     }
 
@@ -249,9 +275,17 @@ impl Session {
             (Some(reason @ (AbortReason::Shutdown | AbortReason::RunnerGone)), _) => {
                 return self.hand_back(held, reason.word()).await;
             }
-            (Some(reason @ (AbortReason::Cancelled | AbortReason::CreditExhausted)), _) => {
-                RunEnd::Failed(aborted(reason))
+            (Some(AbortReason::BudgetExceeded), Attempt::Ended(Verdict::Failed(error))) => {
+                RunEnd::Failed(error)
             }
+            (
+                Some(
+                    reason @ (AbortReason::Cancelled
+                    | AbortReason::CreditExhausted
+                    | AbortReason::BudgetExceeded),
+                ),
+                _,
+            ) => RunEnd::Failed(aborted(reason)),
             (None, Attempt::Unavailable(message)) => {
                 tracing::warn!(message, "the run is given back");
                 return self.hand_back(held, "unavailable").await;
@@ -278,18 +312,20 @@ impl Session {
         {
             held.emitter.emit(EventBody::Output { value: value.clone() });
         }
-        let patience = self.patience();
-        // Nothing is charged for a run whose program could not even be started.
-        if has_run {
-            let _ = timeout(patience, held.usage.flush()).await;
-        }
-        if !held.emitter.flush(patience).await {
-            tracing::warn!("not every event was delivered before the end of the run");
+        let usage = async {
+            // Nothing is charged for a run whose program could not even be started.
+            if has_run {
+                held.usage.deliver().await;
+            }
+        };
+        let delivered = self.patiently(async { tokio::join!(held.emitter.flushed(), usage).0 }).await;
+        if !delivered {
+            tracing::warn!("not everything was delivered before the end of the run");
         }
         match finalize(&held.control, &held.lease, &self.abort, &self.slot, end).await {
             Written::Stored(end) => {
                 // The control plane takes late events for a while.
-                held.emitter.flush(self.timing.telemetry_flush).await;
+                let _ = timeout(self.timing.telemetry_flush, held.emitter.flushed()).await;
                 outcome(end)
             }
             Written::Displaced => SlotOutcome::LeaseLost,
@@ -300,8 +336,8 @@ impl Session {
     /// Gives the run back after delivering what there is of it.
     async fn hand_back(&self, held: Held, reason: &str) -> SlotOutcome {
         let patience = self.timing.telemetry_flush_aborted;
-        let _ = timeout(patience, held.usage.flush()).await;
-        held.emitter.flush(patience).await;
+        let delivery = async { tokio::join!(held.emitter.flushed(), held.usage.deliver()).0 };
+        let _ = timeout(patience, delivery).await;
         self.give_back(&held.control, reason).await
     }
 
@@ -355,6 +391,11 @@ fn outcome(end: RunEnd) -> SlotOutcome {
 fn aborted(reason: AbortReason) -> RunError {
     let message = match reason {
         AbortReason::CreditExhausted => "the run was ended: no credit is left",
+        AbortReason::BudgetExceeded => {
+            let message = "the run was ended: its budget is used up";
+            let code = ErrorCode::BudgetExceeded.as_str().into();
+            return RunError { code, message: message.into(), hint: None, reason: None };
+        }
         _ => "the run was cancelled",
     };
     RunError {

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use trestle_contract::event::StandardStream;
@@ -10,7 +11,7 @@ use trestle_sandbox::slot::SlotReport;
 use trestle_sandbox::{Exit, Process, end_all_descendants};
 
 use crate::abort::{Abort, AbortReason};
-use crate::events::{ConsoleLimits, Emitter, copy_console};
+use crate::events::{Closing, ConsoleLimits, Emitter, Flow, copy_console};
 use crate::host::{Capabilities, HostServer, HostSocket};
 use crate::program::{
     Ending, LoaderAssignment, LoaderChannel, LoaderFailure, LoaderReport, NodeProcess, ProgramFiles,
@@ -41,7 +42,7 @@ pub(crate) async fn run_program(
             (Arc::clone(&server), Arc::clone(&socket), Arc::clone(capabilities));
         AbortOnDropHandle::new(tokio::spawn(async move { server.run(&socket, capabilities).await }))
     };
-    let console = Console::start(stdout, stderr, &capabilities.emitter);
+    let console = Console::start(stdout, stderr, &capabilities.emitter, timing.pipe_drain);
     let told = AbortOnDropHandle::new(tokio::spawn(tell_runner(Arc::clone(capabilities), reports.clone())));
     let assignment = LoaderAssignment {
         sock: socket.path.clone(),
@@ -71,7 +72,10 @@ pub(crate) async fn run_program(
     if !end_all_descendants(KILL_WITHIN).await {
         tracing::error!("a process of the program could not be ended");
     }
-    let (last_line, ()) = tokio::join!(console.finish(timing.pipe_drain), server.drained(timing.pipe_drain));
+    let (last_line, ()) = tokio::join!(
+        console.finish(&capabilities.abort, timing.pipe_drain),
+        server.drained(timing.pipe_drain)
+    );
     capabilities.close();
     drop(serving);
     let returned = capabilities.take_return();
@@ -117,13 +121,12 @@ async fn finished(
             None => return process.wait().await.ok(),
         }
     }
-    let quiet = async {
-        tokio::select! {
-            _ = process.wait() => {}
-            () = console.ended() => {}
-        }
-    };
-    let _ = timeout(grace, quiet).await;
+    // What the program printed before is still on its way, as fast as the server takes it.
+    tokio::select! {
+        _ = process.wait() => {}
+        () = console.ended() => {}
+        () = console.flow.idle(grace) => {}
+    }
     process.kill_alone().await.ok()
 }
 
@@ -143,7 +146,7 @@ async fn end_when_aborted(process: &Process, abort: &Abort, timing: &Timing) -> 
 async fn escalate(process: &Process, reason: AbortReason, since: Instant, timing: &Timing) -> Option<Exit> {
     let millis = |time: i64| Duration::from_millis(u64::try_from(time).unwrap_or(0));
     let (terminate, kill) = match reason {
-        AbortReason::Cancelled | AbortReason::CreditExhausted => {
+        AbortReason::Cancelled | AbortReason::CreditExhausted | AbortReason::BudgetExceeded => {
             (millis(timing.cancel.terminate_ms), millis(timing.cancel.kill_ms))
         }
         AbortReason::Shutdown => (timing.release / 4, timing.release / 2),
@@ -178,6 +181,8 @@ async fn tell_runner(capabilities: Arc<Capabilities>, reports: Reports) {
 struct Console {
     copies: TaskTracker,
     handles: [AbortOnDropHandle<()>; 2],
+    is_over: watch::Sender<bool>,
+    flow: Flow,
     last_line: Arc<Mutex<Option<String>>>,
 }
 
@@ -186,17 +191,22 @@ impl Console {
         stdout: tokio::net::unix::pipe::Receiver,
         stderr: tokio::net::unix::pipe::Receiver,
         emitter: &Emitter,
+        silence: Duration,
     ) -> Self {
+        let is_over = watch::Sender::new(false);
+        let flow = Flow::default();
+        let closing = Closing::new(is_over.subscribe(), silence, flow.clone());
         let limits = Arc::new(ConsoleLimits::default());
         let last_line = Arc::new(Mutex::new(None));
         let ignored = Arc::new(Mutex::new(None));
-        let out = copy_console(stdout, StandardStream::Stdout, emitter.clone(), Arc::clone(&limits), ignored);
-        let err =
-            copy_console(stderr, StandardStream::Stderr, emitter.clone(), limits, Arc::clone(&last_line));
+        let (first, last) = (Arc::clone(&limits), Arc::clone(&last_line));
+        let out =
+            copy_console(stdout, StandardStream::Stdout, emitter.clone(), first, ignored, closing.clone());
+        let err = copy_console(stderr, StandardStream::Stderr, emitter.clone(), limits, last, closing);
         let copies = TaskTracker::new();
         let handles = [copies.spawn(out), copies.spawn(err)].map(AbortOnDropHandle::new);
         copies.close();
-        Self { copies, handles, last_line }
+        Self { copies, handles, is_over, flow, last_line }
     }
 
     /// Waits until nobody can write to the streams any more and everything is copied.
@@ -204,9 +214,18 @@ impl Console {
         self.copies.wait().await;
     }
 
-    /// Waits for the rest of the streams; a pipe that somebody else holds open is not waited for.
-    async fn finish(self, within: Duration) -> Option<String> {
-        let _ = timeout(within, self.copies.wait()).await;
+    /// Waits for the rest of the streams; a pipe that somebody else holds open is not waited for, and a run
+    /// that is being ended waits for a moment only.
+    async fn finish(self, abort: &Abort, within: Duration) -> Option<String> {
+        self.is_over.send_replace(true);
+        let hurried = async {
+            abort.wait().await;
+            sleep(within).await;
+        };
+        tokio::select! {
+            () = self.copies.wait() => {}
+            () = hurried => {}
+        }
         drop(self.handles);
         self.last_line.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

@@ -62,52 +62,71 @@ struct Shared {
     clock: Arc<dyn Clock>,
     prefix: String,
     claimed_ms: i64,
+    tells_total: bool,
     booked_seconds: Mutex<u64>,
     number: AtomicU64,
 }
 
 impl UsageMeter {
-    /// A meter that starts at the claim.
-    pub(crate) fn new(client: ControlClient, clock: Arc<dyn Clock>, run: &str, claimed_ms: i64) -> Self {
+    /// A meter that starts at the claim; `tells_total` where the control plane takes the sum too.
+    pub(crate) fn new(
+        client: ControlClient,
+        clock: Arc<dyn Clock>,
+        run: &str,
+        claimed_ms: i64,
+        tells_total: bool,
+    ) -> Self {
         let prefix = format!("{run}:{}:rt", uuid::Uuid::new_v4());
         let shared = Shared {
             client,
             clock,
             prefix,
             claimed_ms,
+            tells_total,
             booked_seconds: Mutex::new(0),
             number: AtomicU64::new(0),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Whole seconds since the claim, rounded.
-    pub(crate) fn seconds(&self) -> u64 {
-        let elapsed = self.shared.clock.now_ms().saturating_sub(self.shared.claimed_ms).max(0);
-        u64::try_from((elapsed + 500) / 1_000).unwrap_or(0)
+    /// Time since the claim.
+    pub(crate) fn milliseconds(&self) -> u64 {
+        let elapsed = self.shared.clock.now_ms().saturating_sub(self.shared.claimed_ms);
+        u64::try_from(elapsed).unwrap_or(0)
     }
 
-    /// Reports what is not reported yet.
-    pub(crate) async fn flush(&self) {
+    /// Reports what is not reported yet, until it is taken.
+    pub(crate) async fn deliver(&self) {
+        let pause = self.shared.client.timing().finalize_backoff / 10;
+        while !self.flush().await {
+            sleep(pause).await;
+        }
+    }
+
+    /// Reports what is not reported yet. False when it was not taken and may be another time.
+    async fn flush(&self) -> bool {
         let mut booked = self.shared.booked_seconds.lock().await;
-        let total = self.seconds();
+        // Rounded to whole seconds as a sum, so that nothing is lost between reports.
+        let total = self.milliseconds().saturating_add(500) / 1_000;
         let delta = total.saturating_sub(*booked);
         if delta < 1 {
-            return;
+            return true;
         }
         let number = self.shared.number.load(Ordering::SeqCst);
         let request = UsageRequest {
             runtime_seconds: Positive::saturating(delta),
             identifier: NonEmptyString::saturating(format!("{}:{number}", self.shared.prefix)),
-            total_seconds: Some(total),
+            total_seconds: self.shared.tells_total.then_some(total),
         };
         match self.shared.client.usage(&request).await {
             Ok(()) => {
                 *booked = total;
                 self.shared.number.store(number + 1, Ordering::SeqCst);
+                true
             }
             Err(error) => {
-                tracing::debug!(%error, "compute time was not reported; the next report carries it")
+                tracing::debug!(%error, "compute time was not reported; the next report carries it");
+                error.is_final()
             }
         }
     }

@@ -243,3 +243,81 @@ async fn a_wait_that_nobody_awaits_does_not_hold_the_run() {
     assert_eq!(plane.finalized()["output"], "over");
     assert!(since.elapsed() < std::time::Duration::from_millis(900), "{:?}", since.elapsed());
 }
+
+/// A run of a webhook whose program was built with this SDK.
+async fn built_with(sdk_version: &str) -> Plane {
+    let plane = plane("exact_answers.mjs").await;
+    plane.set_secret("A", "value-of-a");
+    *plane.state.model.lock().unwrap() =
+        Some(Box::new(|_, _| support::plane::ModelAnswer::Lines(vec![support::plane::result("hello")])));
+    let done =
+        json!({ "status": "completed", "output": 1, "outputSchema": null, "more": "from a later server" });
+    plane.state.children.lock().unwrap().insert("child-done-0".into(), [done].into());
+    plane.state.program.lock().unwrap()["sdkVersion"] = json!(sdk_version);
+    let mut run = plane.state.run.lock().unwrap();
+    run["triggerKind"] = json!("webhook");
+    run["actor"] = json!({ "type": "webhook", "source": "hook" });
+    run["triggerRequest"] =
+        json!({ "method": "POST", "path": "/hook", "query": {}, "headers": { "a": "b" } });
+    drop(run);
+    plane
+}
+
+#[tokio::test]
+async fn every_answer_has_exactly_the_keys_of_the_programs_sdk() {
+    let keys = |value: &Value| {
+        let mut keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        keys.sort_unstable();
+        keys
+    };
+    for (sdk_version, has_request) in [
+        ("0.3.12", true),
+        ("^0.3.12", true),
+        ("*", true),
+        ("0.4.0", true),
+        ("0.3.10", false),
+        ("^0.3.0", false),
+    ] {
+        let plane = built_with(sdk_version).await;
+        let output = output_of(&plane).await;
+        assert_eq!(output["wrong"], json!([]), "{sdk_version}");
+        assert_eq!(output["answered"].as_array().unwrap().len(), 11);
+        let context = &output["context"];
+        assert_eq!(
+            keys(context),
+            [
+                "actor",
+                "attempt",
+                "environment",
+                "orgId",
+                "runId",
+                "trigger",
+                "workflowId",
+                "workflowVersion",
+                "workspaceDir"
+            ]
+        );
+        let expected: &[&str] = if has_request {
+            &["firedAt", "kind", "request", "source"]
+        } else {
+            &["firedAt", "kind", "source"]
+        };
+        assert_eq!(keys(&context["trigger"]), expected, "{sdk_version}");
+        assert_eq!(context["actor"], json!({ "type": "webhook", "source": "hook" }));
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_request_that_no_client_would_take_is_left_out_instead_of_ending_the_run() {
+    for request in [
+        json!({ "method": "", "path": "/", "query": {}, "headers": {} }),
+        json!({ "method": "POST", "path": "/".repeat(2_049), "query": {}, "headers": {} }),
+        json!({ "method": "POST", "path": "/", "query": {} }),
+        json!("POST /"),
+    ] {
+        let plane = built_with("0.3.12").await;
+        plane.state.run.lock().unwrap()["triggerRequest"] = request.clone();
+        let output = output_of(&plane).await;
+        assert!(output["context"]["trigger"].get("request").is_none(), "{request}: {output}");
+    }
+}

@@ -16,6 +16,11 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 /// Longest accepted line, in bytes.
 pub const MAX_LINE_BYTES: u64 = 32 * 1024 * 1024;
 
+/// The file in a run process's directory that holds the end of its run while it is not stored: a JSON object
+/// with `url`, where to post it, and `body`. It is there after the process only when that was killed, or had to
+/// end before it was answered; the runner then sends it with the run token.
+pub const UNSENT_RESULT: &str = "result.json";
+
 /// Runner → run process.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]

@@ -78,6 +78,12 @@ pub async fn runs(terminal: &Terminal, client: &Client, args: &RunsArgs) -> Resu
         read_snapshot(client, run, &mut 0, &mut None, &mut show).await?;
         crate::EXIT_COMPLETED
     };
+    let rest = renderer.finish();
+    if !args.json && !rest.is_empty() {
+        terminal.data_raw(&rest).map_err(|error| {
+            CliError::new(ErrorCode::InternalError, format!("cannot write the log: {error}"))
+        })?;
+    }
     if let Some(note) = renderer.hidden_note() {
         terminal.note(&note);
     }

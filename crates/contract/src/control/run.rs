@@ -72,6 +72,11 @@ pub struct RunUsage {
 }
 
 impl RunClaimResponse {
+    /// Whether the control plane takes members beyond the protocol of the original.
+    pub fn is_extended(&self) -> bool {
+        self.capabilities.as_ref().is_some_and(|capabilities| !capabilities.is_empty())
+    }
+
     /// The highest stored cursor, if any.
     pub fn resume_after(&self) -> Option<Cursor> {
         self.last_event_cursor.and_then(|value| Cursor::new(value).ok())

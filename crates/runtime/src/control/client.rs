@@ -1,5 +1,4 @@
-use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -8,19 +7,20 @@ use reqwest::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio_util::io::ReaderStream;
 use trestle_contract::control::{
     ArtifactCommitRequest, ArtifactPresignRequest, ArtifactPresignResponse, ArtifactWriteRequest,
     ArtifactWriteResponse, CancelResponse, ChildRequest, ChildResponse, ChildStatus, CreditResponse,
-    FinalizeRequest, ReleaseRequest, RenewResponse, RunClaimRequest, RunClaimResponse, SecretResolveRequest,
-    SecretResolveResponse, TelemetryRequest, TokenUsageRequest, UsageRequest, VersionResponse,
+    FinalizeRequest, ProvidersResponse, ReleaseRequest, RenewResponse, RunClaimRequest, RunClaimResponse,
+    SecretResolveRequest, SecretResolveResponse, TelemetryRequest, TokenUsageRequest, UsageRequest,
+    VersionResponse,
 };
 use trestle_contract::{Positive, RunId, SecretName, WorkerId};
 use trestle_domain::Failure;
 use trestle_sandbox::slot::Assignment;
 
 use super::http::{Attempt, accept_json, describe};
-use super::{ControlError, Http, HttpAnswer, RetryPolicy, Retryable};
+use super::{ControlError, Http, HttpAnswer, RetryPolicy};
+use crate::lease::Lease;
 use crate::timing::Timing;
 
 /// What a path segment may hold unescaped.
@@ -41,6 +41,8 @@ const WAIT: HeaderName = HeaderName::from_static("x-trestle-wait");
 const SESSION: HeaderName = HeaderName::from_static("x-trestle-session");
 /// The length of the lease that was granted, in milliseconds, when it differs from the one asked for.
 const LEASE: HeaderName = HeaderName::from_static("x-trestle-lease-ms");
+/// Which release of the run process asks, for control planes that treat old ones differently.
+const VERSION: HeaderName = HeaderName::from_static("x-boardwalk-runner-version");
 
 /// The Runner Control API of one run. Cheap to clone.
 #[derive(Clone)]
@@ -51,7 +53,10 @@ pub(crate) struct ControlClient {
 struct Inner {
     http: Arc<Http>,
     base: String,
-    authorization: HeaderValue,
+    /// Replaced when the control plane hands out a fresh token.
+    authorization: RwLock<HeaderValue>,
+    /// The lease, once there is one: without it nothing is asked for any more.
+    lease: OnceLock<Lease>,
     worker: WorkerId,
     lease_seconds: Positive,
     session: HeaderValue,
@@ -72,8 +77,8 @@ struct Call<'a> {
     method: Method,
     suffix: &'a str,
     accepted: &'a [u16],
-    retryable: Retryable,
     hold: Option<Duration>,
+    deadline: Option<Duration>,
     repeat: bool,
 }
 
@@ -83,15 +88,7 @@ impl<'a> Call<'a> {
     }
 
     fn post(operation: &'static str, suffix: &'a str, accepted: &'a [u16]) -> Self {
-        Self {
-            operation,
-            method: Method::POST,
-            suffix,
-            accepted,
-            retryable: Retryable::Repeatable,
-            hold: None,
-            repeat: true,
-        }
+        Self { operation, method: Method::POST, suffix, accepted, hold: None, deadline: None, repeat: true }
     }
 
     fn once(self) -> Self {
@@ -107,12 +104,11 @@ impl ControlClient {
     pub(crate) fn new(http: Arc<Http>, assignment: &Assignment, timing: Timing) -> Result<Self, String> {
         let run = utf8_percent_encode(&assignment.run_id, SEGMENT);
         let base = format!("{}/runner/v1/runs/{run}/", assignment.control_plane_url.trim_end_matches('/'));
-        let mut authorization = HeaderValue::try_from(format!("Bearer {}", assignment.run_token))
-            .map_err(|_| "the run token cannot be sent in a header".to_owned())?;
-        authorization.set_sensitive(true);
+        let authorization = bearer(&assignment.run_token)?;
         let worker =
             WorkerId::new(assignment.worker_id.clone()).map_err(|error| format!("worker id: {error}"))?;
-        let policy = RetryPolicy::new(timing.retry_waits.clone(), timing.retry_after_limit);
+        let lease = Duration::from_secs(assignment.lease.seconds);
+        let policy = RetryPolicy::new(timing.retry_waits.clone(), timing.retry_after_limit, lease);
         let lease_seconds = Positive::saturating(assignment.lease.seconds);
         let session =
             HeaderValue::try_from(uuid::Uuid::new_v4().to_string()).map_err(|error| error.to_string())?;
@@ -120,7 +116,8 @@ impl ControlClient {
             inner: Arc::new(Inner {
                 http,
                 base,
-                authorization,
+                authorization: RwLock::new(authorization),
+                lease: OnceLock::new(),
                 worker,
                 lease_seconds,
                 session,
@@ -138,32 +135,68 @@ impl ControlClient {
         &self.inner.timing
     }
 
+    /// From now on no request is sent once this lease is over: a process that cannot know whether the
+    /// run is still its own has no effect any more.
+    pub(crate) fn fence_by(&self, lease: Lease) {
+        let _ = self.inner.lease.set(lease);
+    }
+
+    /// Uses this token for every later request.
+    ///
+    /// # Errors
+    /// When it cannot be sent in a header; the present one stays.
+    pub(crate) fn adopt_token(&self, token: &str) -> Result<(), String> {
+        let fresh = bearer(token)?;
+        *self.inner.authorization.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        Ok(())
+    }
+
+    /// What every request of this run carries; refused once the lease is over.
+    pub(super) fn authorized(&self, method: Method, suffix: &str) -> Result<RequestBuilder, String> {
+        if self.inner.lease.get().is_some_and(Lease::is_over) {
+            return Err("the lease of the run is over".into());
+        }
+        let url = format!("{}{suffix}", self.inner.base);
+        let token = self.inner.authorization.read().unwrap_or_else(PoisonError::into_inner).clone();
+        Ok(self
+            .inner
+            .http
+            .request(method, &url)?
+            .header(AUTHORIZATION, token)
+            .header(VERSION, HeaderValue::from_static(env!("CARGO_PKG_VERSION")))
+            .header(SESSION, self.inner.session.clone()))
+    }
+
+    pub(super) fn http(&self) -> &Http {
+        &self.inner.http
+    }
+
     fn build(&self, call: &Call<'_>, body: Option<&Bytes>) -> Result<RequestBuilder, String> {
-        let url = format!("{}{}", self.inner.base, call.suffix);
-        let mut request = accept_json(self.inner.http.request(call.method.clone(), &url)?)
-            .header(AUTHORIZATION, self.inner.authorization.clone())
-            .header(SESSION, self.inner.session.clone());
+        let mut request = accept_json(self.authorized(call.method.clone(), call.suffix)?);
         if let Some(body) = body {
             request = request
                 .header(reqwest::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
                 .body(body.clone());
         }
         if let Some(hold) = call.hold {
-            request = request.header(WAIT, hold.as_secs().max(1));
+            request = request.header(WAIT, whole_seconds(hold));
         }
         Ok(request)
     }
 
-    async fn send(&self, call: Call<'_>, body: Option<Bytes>) -> Result<HttpAnswer, ControlError> {
+    async fn send<T>(
+        &self,
+        call: Call<'_>,
+        body: Option<Bytes>,
+        read: impl Fn(&HttpAnswer) -> Result<T, String>,
+    ) -> Result<T, ControlError> {
         let none = RetryPolicy::none();
         let policy = if call.repeat { &self.inner.policy } else { &none };
-        let deadline = self.inner.timing.request + call.hold.unwrap_or_default();
-        let result = self
-            .inner
-            .http
-            .send(|| self.build(&call, body.as_ref()), call.accepted, deadline, call.retryable, policy)
-            .await;
-        result.map_err(|attempt| failed(call.operation, attempt))
+        let held = Duration::from_secs(call.hold.map_or(0, whole_seconds));
+        let deadline = call.deadline.unwrap_or(self.inner.timing.request) + held;
+        let build = || self.build(&call, body.as_ref());
+        let sent = self.inner.http.send(build, call.accepted, read, deadline, policy).await;
+        sent.map_err(|attempt| failed(call.operation, attempt))
     }
 
     async fn call<Q: Serialize, A: DeserializeOwned>(
@@ -171,21 +204,17 @@ impl ControlClient {
         call: Call<'_>,
         body: &Q,
     ) -> Result<A, ControlError> {
-        let operation = call.operation;
-        let body = encode(operation, body)?;
-        let answer = self.send(call, Some(body)).await?;
-        decode(operation, &answer.body)
+        let body = encode(call.operation, body)?;
+        self.send(call, Some(body), |answer| decode(&answer.body)).await
     }
 
     async fn read<A: DeserializeOwned>(&self, call: Call<'_>) -> Result<A, ControlError> {
-        let operation = call.operation;
-        let answer = self.send(call, None).await?;
-        decode(operation, &answer.body)
+        self.send(call, None, |answer| decode(&answer.body)).await
     }
 
     async fn tell<Q: Serialize>(&self, call: Call<'_>, body: &Q) -> Result<(), ControlError> {
         let body = encode(call.operation, body)?;
-        self.send(call, Some(body)).await.map(drop)
+        self.send(call, Some(body), |_| Ok(())).await
     }
 
     pub(crate) async fn claim(&self) -> Result<Granted<RunClaimResponse>, ControlError> {
@@ -194,17 +223,19 @@ impl ControlClient {
 
     /// One attempt; whoever keeps the lease decides about the next.
     pub(crate) async fn renew(&self) -> Result<Granted<RenewResponse>, ControlError> {
-        self.lease_call(Call::post("renew", "renew", &[200]).once()).await
+        let deadline = Some(self.inner.timing.renew);
+        self.lease_call(Call { deadline, ..Call::post("renew", "renew", &[200]).once() }).await
     }
 
     async fn lease_call<A: DeserializeOwned>(&self, call: Call<'_>) -> Result<Granted<A>, ControlError> {
-        let operation = call.operation;
         let request =
             RunClaimRequest { worker_id: self.inner.worker.clone(), lease_seconds: self.inner.lease_seconds };
-        let body = encode(operation, &request)?;
-        let answer = self.send(call, Some(body)).await?;
-        let length_ms = answer.headers.get(LEASE).and_then(|value| value.to_str().ok()?.parse().ok());
-        Ok(Granted { answer: decode(operation, &answer.body)?, length_ms })
+        let body = encode(call.operation, &request)?;
+        let read = |answer: &HttpAnswer| {
+            let length_ms = answer.headers.get(LEASE).and_then(|value| value.to_str().ok()?.parse().ok());
+            Ok(Granted { answer: decode(&answer.body)?, length_ms })
+        };
+        self.send(call, Some(body), read).await
     }
 
     pub(crate) async fn version(&self) -> Result<VersionResponse, ControlError> {
@@ -213,7 +244,12 @@ impl ControlClient {
 
     /// One attempt with a body that is already encoded, so that every attempt sends the same bytes.
     pub(crate) async fn finalize(&self, body: Bytes) -> Result<(), ControlError> {
-        self.send(Call::post("finalize", "finalize", &[204]).once(), Some(body)).await.map(drop)
+        self.send(Call::post("finalize", "finalize", &[204]).once(), Some(body), |_| Ok(())).await
+    }
+
+    /// Where the end of the run is written.
+    pub(crate) fn finalize_url(&self) -> String {
+        format!("{}finalize", self.inner.base)
     }
 
     pub(crate) fn encode_finalize(request: &FinalizeRequest) -> Result<Bytes, ControlError> {
@@ -253,6 +289,11 @@ impl ControlClient {
             .await
     }
 
+    /// The providers that this run may call itself.
+    pub(crate) async fn providers(&self) -> Result<ProvidersResponse, ControlError> {
+        self.read(Call::get("inference-providers", "inference/providers")).await
+    }
+
     pub(crate) async fn start_child(&self, request: &ChildRequest) -> Result<ChildResponse, ControlError> {
         self.call(Call::post("children", "children", &[200, 201]), request).await
     }
@@ -268,8 +309,8 @@ impl ControlClient {
         &self,
         request: &ArtifactWriteRequest,
     ) -> Result<ArtifactWriteResponse, ControlError> {
-        let call = Call { retryable: Retryable::Once, ..Call::post("artifacts", "artifacts", &[201]) };
-        self.call(call, request).await
+        // The same bytes under the same name are one artifact, however often they arrive.
+        self.call(Call::post("artifacts", "artifacts", &[201]), request).await
     }
 
     pub(crate) async fn presign_artifact(
@@ -286,80 +327,12 @@ impl ControlClient {
         self.call(Call::post("artifacts/commit", "artifacts/commit", &[201]), request).await
     }
 
-    /// Puts a file to a signed address, with exactly the headers that were signed.
-    pub(crate) async fn upload(
-        &self,
-        target: &ArtifactPresignResponse,
-        file: &Path,
-        size: u64,
-    ) -> Result<(), ControlError> {
-        const OPERATION: &str = "artifacts-upload";
-        let unreachable = |message: String| ControlError::Unreachable { operation: OPERATION, message };
-        let mut attempt = 0;
-        loop {
-            let failure = match self.upload_once(target, file, size).await {
-                Ok(status) if (200..300).contains(&status) => return Ok(()),
-                Ok(status) => (Failure::Status(status), ControlError::from_answer(OPERATION, status, &[])),
-                Err(message) => (Failure::Transport, unreachable(message)),
-            };
-            attempt += 1;
-            match self.inner.policy.wait_before(attempt, None) {
-                Some(wait) if Retryable::Repeatable.is_worth_another(failure.0) => {
-                    tokio::time::sleep(wait).await
-                }
-                _ => return Err(failure.1),
-            }
-        }
-    }
-
-    async fn upload_once(
-        &self,
-        target: &ArtifactPresignResponse,
-        file: &Path,
-        size: u64,
-    ) -> Result<u16, String> {
-        let opened = tokio::fs::File::open(file).await.map_err(|error| error.to_string())?;
-        let body = reqwest::Body::wrap_stream(ReaderStream::with_capacity(opened, 64 * 1024));
-        let mut request = self
-            .inner
-            .http
-            .request(Method::PUT, &target.upload_url)?
-            .header(reqwest::header::CONTENT_LENGTH, size)
-            .timeout(self.inner.timing.bulk)
-            .body(body);
-        for (name, value) in &target.upload_headers {
-            if !name.eq_ignore_ascii_case("content-length") {
-                request = request.header(name, value);
-            }
-        }
-        let answer = request.send().await.map_err(|error| describe(&error))?;
-        Ok(answer.status().as_u16())
-    }
-
-    /// Begins to fetch from a signed address, without credentials.
-    pub(crate) async fn download(&self, url: &str) -> Result<Response, ControlError> {
-        const OPERATION: &str = "program-download";
-        let unreachable = |message: String| ControlError::Unreachable { operation: OPERATION, message };
-        let request = self.inner.http.request(Method::GET, url).map_err(unreachable)?;
-        let answer = request.timeout(self.inner.timing.bulk).send().await;
-        let answer = answer.map_err(|error| unreachable(describe(&error)))?;
-        let status = answer.status().as_u16();
-        if !(200..300).contains(&status) {
-            return Err(ControlError::Status { operation: OPERATION, status, body: None });
-        }
-        Ok(answer)
-    }
-
     /// Begins one model call; the answer is a stream of lines.
     pub(crate) async fn inference(&self, body: Bytes) -> Result<Response, Attempt> {
-        let url = format!("{}inference", self.inner.base);
         let transport = |message: String| Attempt { failure: Failure::Transport, message, answer: None };
         let request = self
-            .inner
-            .http
-            .request(Method::POST, &url)
+            .authorized(Method::POST, "inference")
             .map_err(transport)?
-            .header(AUTHORIZATION, self.inner.authorization.clone())
             .header(reqwest::header::ACCEPT, HeaderValue::from_static("application/x-ndjson"))
             .header(reqwest::header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(body);
@@ -394,15 +367,27 @@ fn encode<Q: Serialize>(operation: &'static str, body: &Q) -> Result<Bytes, Cont
         .map_err(|error| ControlError::Shape { operation, message: error.to_string() })
 }
 
-fn decode<A: DeserializeOwned>(operation: &'static str, body: &[u8]) -> Result<A, ControlError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ControlError::Shape { operation, message: error.to_string() })
+fn decode<A: DeserializeOwned>(body: &[u8]) -> Result<A, String> {
+    serde_json::from_slice(body).map_err(|error| error.to_string())
+}
+
+/// How long a request may be held, as the header says it.
+fn whole_seconds(hold: Duration) -> u64 {
+    hold.as_secs().max(1)
+}
+
+fn bearer(token: &str) -> Result<HeaderValue, String> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| "the run token cannot be sent in a header".to_owned())?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 pub(super) fn failed(operation: &'static str, attempt: Attempt) -> ControlError {
-    match attempt.answer {
-        Some(answer) => ControlError::from_answer(operation, answer.status, &answer.body),
-        None => ControlError::Unreachable { operation, message: attempt.message },
+    match (attempt.failure, attempt.answer) {
+        (Failure::Body, Some(_)) => ControlError::Shape { operation, message: attempt.message },
+        (_, Some(answer)) => ControlError::from_answer(operation, answer.status, &answer.body),
+        (_, None) => ControlError::Unreachable { operation, message: attempt.message },
     }
 }
 

@@ -38,6 +38,11 @@ impl ControlError {
         }
     }
 
+    /// Whether a repeat would get the same answer.
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self.status(), Some(status) if !matches!(status, 408 | 425 | 429 | 500..))
+    }
+
     /// Whether the answer says that this process no longer speaks for the run.
     pub(crate) fn is_displaced(&self) -> bool {
         matches!(self.status(), Some(401 | 403 | 404 | 409 | 410))

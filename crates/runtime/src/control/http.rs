@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 use trestle_domain::Failure;
 use url::Url;
 
-use super::retry::{RetryPolicy, Retryable};
+use super::retry::{RetryPolicy, is_worth_another};
 
 /// Largest answer of a control call that is read.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
@@ -78,20 +78,23 @@ impl Http {
         Ok(self.client(&Some(parsed.clone()))?.request(method, parsed))
     }
 
-    /// Sends until an accepted status arrives or no further attempt is due. `build` makes the same
-    /// request each time.
-    pub(crate) async fn send(
+    /// Sends until an accepted answer arrives that can be read, or no further attempt is due. `build`
+    /// makes the same request each time.
+    pub(crate) async fn send<T>(
         &self,
         build: impl Fn() -> Result<RequestBuilder, String>,
         accepted: &[u16],
+        read: impl Fn(&HttpAnswer) -> Result<T, String>,
         deadline: Duration,
-        retryable: Retryable,
         policy: &RetryPolicy,
-    ) -> Result<HttpAnswer, Attempt> {
-        let mut attempt = 0;
+    ) -> Result<T, Attempt> {
+        let mut attempts = policy.begin();
         loop {
             let failed = match attempt_once(&build, deadline).await {
-                Ok(answer) if accepted.contains(&answer.status) => return Ok(answer),
+                Ok(answer) if accepted.contains(&answer.status) => match read(&answer) {
+                    Ok(value) => return Ok(value),
+                    Err(message) => Attempt { failure: Failure::Body, message, answer: Some(answer) },
+                },
                 Ok(answer) => Attempt {
                     failure: Failure::Status(answer.status),
                     message: format!("status {}", answer.status),
@@ -99,12 +102,11 @@ impl Http {
                 },
                 Err(attempt) => attempt,
             };
-            if !retryable.is_worth_another(failed.failure) {
+            if !is_worth_another(failed.failure) {
                 return Err(failed);
             }
-            attempt += 1;
             let asked_for = failed.answer.as_ref().and_then(|answer| retry_after(&answer.headers));
-            let Some(wait) = policy.wait_before(attempt, asked_for) else { return Err(failed) };
+            let Some(wait) = attempts.pause(failed.failure, asked_for) else { return Err(failed) };
             tracing::debug!(reason = %failed.message, ?wait, "a control call is tried again");
             tokio::time::sleep(wait).await;
         }

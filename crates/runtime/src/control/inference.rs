@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep, timeout_at};
 use trestle_contract::inference::{InferenceFrame, InferenceResult};
 use trestle_domain::{Disposition, Failure, Lane, disposition};
 
-use super::ControlClient;
 use super::client::failed;
 use super::http::{Attempt, HttpAnswer, describe};
+use super::{Attempts, ControlClient};
 
 /// Longest line of an answer stream, in bytes.
 const LONGEST_LINE: usize = 64 * 1024 * 1024;
@@ -38,7 +38,7 @@ pub(crate) struct ModelCall {
     /// The server answers a repeat of this request with the same turn and bills it once.
     has_turn_key: bool,
     stream: Option<Lines>,
-    attempts: usize,
+    attempts: Attempts,
     /// Content of this call was handed out.
     has_content: bool,
     /// Content of an earlier attempt was handed out and is void once the repeat yields anything.
@@ -64,12 +64,13 @@ impl ModelCall {
     /// A call with an encoded request. `has_turn_key` tells whether it carries a key that the server is
     /// known to honour.
     pub(crate) fn new(client: ControlClient, body: Bytes, has_turn_key: bool) -> Self {
+        let attempts = client.policy().begin();
         Self {
             client,
             body,
             has_turn_key,
             stream: None,
-            attempts: 0,
+            attempts,
             has_content: false,
             needs_reset: false,
             finished: false,
@@ -151,7 +152,11 @@ impl ModelCall {
                     // A repeat with a key is free, so overload may pass too.
                     || (self.has_turn_key && attempt.failure == Failure::Status(429));
                 let asked_for = attempt.answer.as_ref().and_then(asked_wait);
-                if retry && self.pause(asked_for).await { None } else { Some(refusal(attempt)) }
+                if retry && self.pause(attempt.failure, asked_for).await {
+                    None
+                } else {
+                    Some(refusal(attempt))
+                }
             }
         }
     }
@@ -165,16 +170,15 @@ impl ModelCall {
             }
             Broken::CleanEnd => (false, "the model's answer ended without a result".to_owned()),
         };
-        if (by_rule || self.has_turn_key) && self.pause(None).await {
+        if (by_rule || self.has_turn_key) && self.pause(Failure::Body, None).await {
             self.needs_reset = self.has_content;
             return None;
         }
         Some(StreamItem::Failed { code: "PROVIDER_ERROR".into(), message, hint: None })
     }
 
-    async fn pause(&mut self, asked_for: Option<std::time::Duration>) -> bool {
-        self.attempts += 1;
-        match self.client.policy().wait_before(self.attempts, asked_for) {
+    async fn pause(&mut self, failure: Failure, asked_for: Option<std::time::Duration>) -> bool {
+        match self.attempts.pause(failure, asked_for) {
             Some(wait) => {
                 sleep(wait).await;
                 true

@@ -1,8 +1,11 @@
 //! The program's standard streams, line by line.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use trestle_contract::event::{EventBody, StandardStream};
 use trestle_domain::StreamRedactor;
 
@@ -67,7 +70,71 @@ impl ConsoleLimits {
     }
 }
 
-/// Reads a stream to its end and emits each line, with secrets replaced. Returns the last lines, for the
+/// Most bytes that a pipe can hold when its writers are gone; more comes from somebody else.
+const LARGEST_REST: usize = 1024 * 1024;
+
+/// How the copies of a program's streams go on, for whoever waits for them to be through.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flow {
+    state: Arc<watch::Sender<FlowState>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct FlowState {
+    reads: u64,
+    /// Copies that wait until the server has taken events.
+    held_up: usize,
+    /// What still comes is not shown any more.
+    is_full: bool,
+}
+
+impl Flow {
+    /// Waits until nothing came for so long, or nothing that comes counts. While the server is what holds
+    /// the copies up, nothing is over.
+    pub(crate) async fn idle(&self, silence: Duration) {
+        let mut seen = self.state.subscribe();
+        loop {
+            let before = *seen.borrow_and_update();
+            if before.is_full {
+                return;
+            }
+            let changed = tokio::time::timeout(silence, seen.changed()).await;
+            if changed.is_err() && before.held_up == 0 {
+                return;
+            }
+        }
+    }
+
+    fn note(&self, change: impl FnOnce(&mut FlowState)) {
+        self.state.send_modify(change);
+    }
+}
+
+/// The end of a program, as the copies of its streams see it: from then on silence ends them, because a
+/// pipe that somebody else holds open never ends by itself. Time that is spent waiting for the server to take
+/// events is no silence.
+#[derive(Debug, Clone)]
+pub(crate) struct Closing {
+    is_over: watch::Receiver<bool>,
+    silence: Duration,
+    flow: Flow,
+}
+
+impl Closing {
+    pub(crate) fn new(is_over: watch::Receiver<bool>, silence: Duration, flow: Flow) -> Self {
+        Self { is_over, silence, flow }
+    }
+
+    async fn silent(&mut self) {
+        // A sender that is gone knows of no end.
+        if self.is_over.wait_for(|over| *over).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+        sleep(self.silence).await;
+    }
+}
+
+/// Reads a stream to its end and emits each line, with secrets replaced. Keeps the last line, for the
 /// message of a program that failed without a report.
 pub(crate) async fn copy_console(
     mut source: impl AsyncRead + Unpin,
@@ -75,7 +142,9 @@ pub(crate) async fn copy_console(
     emitter: Emitter,
     limits: Arc<ConsoleLimits>,
     last_line: Arc<Mutex<Option<String>>>,
+    mut closing: Closing,
 ) {
+    let mut rest = 0;
     let mut lines = Lines {
         redactor: emitter.redactor().stream(),
         text: Decoder::default(),
@@ -83,6 +152,7 @@ pub(crate) async fn copy_console(
         units: 0,
     };
     let mut buffer = vec![0; READ_AT_ONCE];
+    let flow = closing.flow.clone();
     let show = |text: String| {
         if !text.trim().is_empty() {
             *last_line.lock().unwrap_or_else(PoisonError::into_inner) = Some(text.clone());
@@ -90,6 +160,7 @@ pub(crate) async fn copy_console(
         match limits.admit(text.len()) {
             Verdict::Show => emitter.emit(EventBody::ProgramOutput { stream, text }),
             Verdict::Tell => {
+                flow.note(|flow| flow.is_full = true);
                 emitter
                     .emit(EventBody::ProgramOutput { stream: StandardStream::Stderr, text: limits.notice() });
             }
@@ -97,10 +168,28 @@ pub(crate) async fn copy_console(
         }
     };
     loop {
+        flow.note(|flow| flow.held_up += 1);
         emitter.room().await;
-        match source.read(&mut buffer).await {
+        flow.note(|flow| {
+            flow.held_up -= 1;
+            flow.reads += 1;
+        });
+        let read = tokio::select! {
+            biased;
+            read = source.read(&mut buffer) => read,
+            () = closing.silent() => break,
+        };
+        match read {
             Ok(0) | Err(_) => break,
-            Ok(read) => lines.push(buffer.get(..read).unwrap_or_default(), &show),
+            Ok(read) => {
+                lines.push(buffer.get(..read).unwrap_or_default(), &show);
+                if *closing.is_over.borrow() {
+                    rest += read;
+                }
+            }
+        }
+        if rest > LARGEST_REST {
+            break;
         }
     }
     lines.finish(&show);

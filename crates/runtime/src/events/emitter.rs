@@ -8,6 +8,7 @@ use trestle_contract::{EpochMs, NonEmptyString, Positive, RunId};
 use trestle_domain::{Clock, CursorAllocator, Redactor, Stamp};
 
 use super::deltas::{Deltas, Handed};
+use super::mirror::Mirror;
 use super::redaction::redact_body;
 use super::spool::Spool;
 
@@ -35,6 +36,9 @@ struct State {
     cursors: CursorAllocator,
     deltas: Deltas,
     spool: Spool,
+    mirror: Option<Mirror>,
+    /// Time of the last event: a wall clock that is set back does not set events back.
+    last_ms: i64,
     emitted: u64,
     oldest_frame: Option<Instant>,
     flush_until: u64,
@@ -64,6 +68,8 @@ impl Emitter {
             cursors: CursorAllocator::resume_after(last_cursor),
             deltas: Deltas::default(),
             spool: Spool::new(directory),
+            mirror: None,
+            last_ms: 0,
             emitted: 0,
             oldest_frame: None,
             flush_until: 0,
@@ -79,6 +85,11 @@ impl Emitter {
                 settled: watch::Sender::new(0),
             }),
         }
+    }
+
+    /// Shows everything from now on in this log too.
+    pub(crate) fn mirror_to(&self, mirror: Mirror) {
+        self.state().mirror = Some(mirror);
     }
 
     pub(crate) fn redactor(&self) -> &Redactor {
@@ -112,18 +123,25 @@ impl Emitter {
                 _ => state.cursors.next(),
             };
             let Ok(cursor) = Cursor::new(cursor) else { continue };
+            state.last_ms = state.last_ms.max(self.shared.clock.now_ms());
             let event = Event {
                 envelope: Envelope {
                     run_id: self.shared.run.clone(),
                     turn_id: NonEmptyString::saturating(turn.as_str()),
                     seq: Positive::saturating(seq),
-                    t: EpochMs::saturating_signed(self.shared.clock.now_ms()),
+                    t: EpochMs::saturating_signed(state.last_ms),
                 },
                 body,
             };
+            if let Some(mirror) = &mut state.mirror {
+                mirror.show(&event.body);
+            }
             state.spool.push(EventFrame::of(cursor, &event).to_batch_element());
             state.emitted += 1;
             state.oldest_frame.get_or_insert_with(Instant::now);
+        }
+        if let Some(mirror) = &mut state.mirror {
+            mirror.flush();
         }
     }
 
@@ -144,9 +162,8 @@ impl Emitter {
         }
     }
 
-    /// Has everything sent at once that was emitted before, and waits until it is delivered. False when
-    /// that did not happen in time.
-    pub(crate) async fn flush(&self, within: std::time::Duration) -> bool {
+    /// Has everything sent at once that was emitted before, and waits until it is delivered or given up.
+    pub(crate) async fn flushed(&self) {
         let wanted = {
             let mut state = self.state();
             let events = state.deltas.take_all();
@@ -156,14 +173,15 @@ impl Emitter {
         };
         self.shared.wake.notify_one();
         let mut settled = self.shared.settled.subscribe();
-        let delivered = settled.wait_for(|settled| *settled >= wanted);
-        tokio::time::timeout(within, delivered).await.is_ok_and(|delivered| delivered.is_ok())
+        // The sender lives as long as `self`.
+        let _ = settled.wait_for(|settled| *settled >= wanted).await;
     }
 
     /// Refuses everything further and forgets what waits: nobody will take it.
     pub(crate) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
+        state.mirror = None;
         while !state.spool.take(usize::MAX, usize::MAX).is_empty() {}
         let emitted = state.emitted;
         drop(state);

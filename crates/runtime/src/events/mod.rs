@@ -4,10 +4,12 @@
 mod console;
 mod deltas;
 mod emitter;
+mod mirror;
 mod redaction;
 mod sender;
 mod spool;
 
-pub(crate) use console::{ConsoleLimits, copy_console};
+pub(crate) use console::{Closing, ConsoleLimits, Flow, copy_console};
 pub(crate) use emitter::Emitter;
+pub(crate) use mirror::Mirror;
 pub(crate) use sender::TelemetrySender;

@@ -15,6 +15,7 @@ use crate::abort::Abort;
 use crate::budget::Budget;
 use crate::control::ControlClient;
 use crate::events::Emitter;
+use crate::inference::Providers;
 use crate::lease::Lease;
 
 /// What is known about a run before its program starts.
@@ -30,8 +31,14 @@ pub(crate) struct RunFacts {
     pub(crate) package: Option<FileTree>,
     pub(crate) workspace_tree: Option<FileTree>,
     pub(crate) api_token: Option<String>,
+    /// Providers whose keys are the organisation's own.
+    pub(crate) providers: Providers,
     /// Whether the control plane answers a repeated model call with the same turn.
     pub(crate) honours_turn_keys: bool,
+    /// Whether the control plane knows members that the original does not.
+    pub(crate) is_extended: bool,
+    /// Whether the control plane wants to know which lane a model call went.
+    pub(crate) asks_for_lanes: bool,
 }
 
 /// Everything that host calls need; one per run.
@@ -131,11 +138,9 @@ impl Capabilities {
     }
 
     /// Waits for the reports that are on their way.
-    pub(crate) async fn reports_delivered(&self, within: std::time::Duration) {
+    pub(crate) async fn reports_delivered(&self) {
         self.reports.close();
-        if tokio::time::timeout(within, self.reports.wait()).await.is_err() {
-            tracing::warn!("not every report of used tokens was delivered in time");
-        }
+        self.reports.wait().await;
     }
 
     /// Refuses when the run is being ended, or when the lease may be over: nothing has an effect then.

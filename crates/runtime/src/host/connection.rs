@@ -27,6 +27,8 @@ const MOST_CALLS: usize = 10_000;
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
 const CANCEL: &str = "cancel";
 const TOOL_INVOKE: &str = "tool_invoke";
+/// Additive: clients that do not know it ignore it.
+const TOOL_CANCEL: &str = "tool_cancel";
 const PHASE: &str = "phase";
 
 /// The way back to the program of one connection.
@@ -43,8 +45,13 @@ impl Peer {
         let _ = self.frames.send(frame.to_line()).await;
     }
 
-    /// Asks the program to answer a tool call. Ends with a failure when the connection does.
-    pub(crate) async fn invoke_tool(&self, params: &ToolInvokeParams) -> Result<RawJson, HostFailure> {
+    /// Asks the program to answer a tool call. Ends with a failure when the connection does, or when the program
+    /// takes longer than `ceiling`; it then hears that nobody waits any more.
+    pub(crate) async fn invoke_tool(
+        &self,
+        params: &ToolInvokeParams,
+        ceiling: Duration,
+    ) -> Result<RawJson, HostFailure> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
         let forget = Forget { peer: self, id };
@@ -56,8 +63,14 @@ impl Peer {
             params: Some(params),
         };
         self.send(&frame).await;
-        let reply = receiver.await;
+        let reply = tokio::time::timeout(ceiling, receiver).await;
         drop(forget);
+        let Ok(reply) = reply else {
+            return Err(HostFailure::new(
+                ErrorCode::ToolError,
+                format!("the tool did not answer within {} s", ceiling.as_secs_f64()),
+            ));
+        };
         let result = match reply {
             Ok(Ok(result)) => result,
             Ok(Err(error)) => return Err(HostFailure(error)),
@@ -82,7 +95,7 @@ impl Peer {
     }
 }
 
-/// Removes an abandoned request, also when its caller is dropped.
+/// Removes an abandoned request, also when its caller is dropped, and lets the program stop working on it.
 struct Forget<'a> {
     peer: &'a Peer,
     id: i64,
@@ -90,7 +103,13 @@ struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        self.peer.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        let was_waiting = self.peer.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
+        if was_waiting.is_some() {
+            let params = RawJson::encode(&serde_json::json!({ "id": self.id })).ok();
+            let frame = HostFrame::Notification { method: TOOL_CANCEL.into(), params };
+            // A queue that is full belongs to a program that does not read: it would not hear this either.
+            let _ = self.peer.frames.try_send(frame.to_line());
+        }
     }
 }
 
@@ -266,4 +285,58 @@ async fn start(
         };
         peer.send(&frame).await;
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> (Arc<Peer>, mpsc::Receiver<String>) {
+        let (frames, queue) = mpsc::channel(WAITING_FRAMES);
+        (Arc::new(Peer { pid: 1, frames, next_id: AtomicI64::new(1), waiting: Mutex::default() }), queue)
+    }
+
+    fn params() -> ToolInvokeParams {
+        let text = |text: &str| NonEmptyString::saturating(text);
+        ToolInvokeParams { call_id: text("3"), tool: text("t"), input: RawJson::null() }
+    }
+
+    async fn said(queue: &mut mpsc::Receiver<String>) -> serde_json::Value {
+        serde_json::from_str(&queue.recv().await.unwrap()).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tool_that_does_not_answer_is_given_up_and_told_so() {
+        let (peer, mut queue) = peer();
+        let failure = peer.invoke_tool(&params(), Duration::from_secs(3600)).await.unwrap_err();
+        assert_eq!(failure.code(), "TOOL_ERROR");
+        assert!(failure.0.message.contains("within 3600 s"), "{failure}");
+        assert_eq!(said(&mut queue).await["method"], "tool_invoke");
+        let cancel = said(&mut queue).await;
+        assert_eq!((&cancel["method"], &cancel["params"]["id"]), (&"tool_cancel".into(), &1.into()));
+        // The answer that comes after all is nobody's.
+        peer.settle(Some(RequestId::Number(1)), Ok(RawJson::null()));
+        assert!(queue.try_recv().is_err());
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_dropped_tells_the_program_and_one_that_was_answered_does_not() {
+        let (peer, mut queue) = peer();
+        let asking = {
+            let peer = Arc::clone(&peer);
+            tokio::spawn(async move { peer.invoke_tool(&params(), Duration::from_secs(60)).await })
+        };
+        assert_eq!(said(&mut queue).await["id"], 1);
+        asking.abort();
+        assert!(asking.await.unwrap_err().is_cancelled());
+        assert_eq!(said(&mut queue).await["method"], "tool_cancel");
+        let asking = {
+            let peer = Arc::clone(&peer);
+            tokio::spawn(async move { peer.invoke_tool(&params(), Duration::from_secs(60)).await })
+        };
+        assert_eq!(said(&mut queue).await["id"], 2);
+        peer.settle(Some(RequestId::Number(2)), Ok(RawJson::parse(r#"{"output":[1]}"#).unwrap()));
+        assert_eq!(asking.await.unwrap().unwrap().get(), "[1]");
+        assert!(queue.try_recv().is_err());
+    }
 }

@@ -31,15 +31,20 @@ impl HostFailure {
 
     /// The run is being ended: no call succeeds any more.
     pub(crate) fn aborted(reason: AbortReason) -> Self {
+        let code = match reason {
+            AbortReason::BudgetExceeded => ErrorCode::BudgetExceeded,
+            _ => ErrorCode::Cancelled,
+        };
         let message = match reason {
             AbortReason::Cancelled => "the run was cancelled",
             AbortReason::CreditExhausted => "the run was ended: no credit is left",
             AbortReason::Shutdown | AbortReason::RunnerGone => {
                 "the runner is stopping; the run starts again elsewhere"
             }
+            AbortReason::BudgetExceeded => "the run was ended: its budget is used up",
             AbortReason::LeaseLost => "the run was taken over by another runner",
         };
-        Self(HostErrorBody::new(ErrorCode::Cancelled, message).with_reason(reason.word()))
+        Self(HostErrorBody::new(code, message).with_reason(reason.word()))
     }
 
     pub(crate) fn code(&self) -> &str {

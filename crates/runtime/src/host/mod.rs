@@ -4,6 +4,7 @@ mod activity;
 mod calls;
 mod capabilities;
 mod connection;
+mod explain;
 mod failure;
 mod framing;
 mod mapped;

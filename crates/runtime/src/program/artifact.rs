@@ -8,7 +8,7 @@ use trestle_contract::control::Program;
 use trestle_contract::{Digest, ErrorCode};
 use trestle_domain::Failure;
 
-use crate::control::{ControlClient, ControlError, Retryable};
+use crate::control::{ControlClient, ControlError, is_worth_another};
 
 /// Largest packed program, in bytes.
 const LARGEST_PACKED: u64 = 512 * 1024 * 1024;
@@ -136,7 +136,7 @@ async fn download(client: &ControlClient, program: &Program, target: &Path) -> R
                 ));
             }
             Err(DownloadError::Remote(error, failure)) => {
-                let may = Retryable::Repeatable.is_worth_another(failure);
+                let may = is_worth_another(failure);
                 match attempts.pause(failure, None).filter(|_| may) {
                     Some(wait) => tokio::time::sleep(wait).await,
                     None => return Err(PrepareError::new(ErrorCode::ProgramFetchFailed, error.to_string())),

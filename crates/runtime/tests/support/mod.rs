@@ -1,6 +1,7 @@
 //! A control plane in memory, and run processes that talk to it: both real processes and real sockets.
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+pub(crate) mod fake;
 pub(crate) mod plane;
 pub(crate) mod process;
 

@@ -17,6 +17,12 @@ pub(crate) struct Options {
     pub(crate) time_scale: u32,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) lease: LeaseTerms,
+    /// Shows the run in this file.
+    pub(crate) run_log: Option<PathBuf>,
+    /// Puts this process's own directory on a file system of so many MiB.
+    pub(crate) small_disk: Option<u32>,
+    /// Set before the process starts, as `faketime` needs it.
+    pub(crate) process_env: Vec<(String, String)>,
     /// Start under `setpriv` as a user that owns nothing but its directory.
     pub(crate) as_nobody: bool,
 }
@@ -29,6 +35,9 @@ impl Default for Options {
             time_scale: 50,
             env: BTreeMap::new(),
             lease: LeaseTerms { seconds: 60, renew_every_ms: 20_000 },
+            run_log: None,
+            small_disk: None,
+            process_env: Vec::new(),
             as_nobody: false,
         }
     }
@@ -48,7 +57,7 @@ impl RunProcess {
     pub(crate) async fn start(options: Options) -> Self {
         trestle_sandbox::become_subreaper().unwrap();
         let directory = tempfile::tempdir().unwrap();
-        for name in ["workspace", "tmp", "program"] {
+        for name in ["workspace", "tmp", "program", "slot"] {
             std::fs::create_dir(directory.path().join(name)).unwrap();
         }
         let (own, theirs) = unix_pair().unwrap();
@@ -56,7 +65,7 @@ impl RunProcess {
             "--slot-fd".into(),
             "3".into(),
             "--slot-dir".into(),
-            directory.path().as_os_str().to_owned(),
+            directory.path().join("slot").into_os_string(),
             "--time-scale".into(),
             options.time_scale.to_string().into(),
         ];
@@ -67,7 +76,17 @@ impl RunProcess {
                 options.node.version.clone().into(),
             ]);
         }
+        if let Some(log) = &options.run_log {
+            args.extend(["--run-log".into(), log.clone().into_os_string()]);
+        }
         let mut program = PathBuf::from(env!("CARGO_BIN_EXE_trestle-run-process"));
+        if let Some(size) = options.small_disk {
+            let mount = format!("mount -t tmpfs -o size={size}m tmpfs \"$1\" && shift && exec \"$@\"");
+            let slot = directory.path().join("slot").into_os_string();
+            let words = ["-Urm", "--", "sh", "-c", &mount, "sh"].map(std::ffi::OsString::from);
+            args.splice(0..0, words.into_iter().chain([slot, program.into_os_string()]));
+            program = "/usr/bin/unshare".into();
+        }
         let mut options = options;
         if options.as_nobody && nix::unistd::getuid().is_root() {
             // The user cannot enter the directories that the tests were built in.
@@ -75,7 +94,7 @@ impl RunProcess {
             std::fs::copy(&program, &copy).unwrap();
             std::fs::copy(&options.node.path, &node).unwrap();
             options.node.path = node;
-            for place in ["", "workspace", "tmp", "program", "trestle-run-process", "node"] {
+            for place in ["", "workspace", "tmp", "program", "slot", "trestle-run-process", "node"] {
                 std::os::unix::fs::chown(directory.path().join(place), Some(65_534), Some(65_534)).unwrap();
             }
             let words = ["--reuid=65534", "--regid=65534", "--clear-groups", "--"];
@@ -86,7 +105,12 @@ impl RunProcess {
             .spawn(ProcessSpec {
                 program,
                 args,
-                env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("LANG".into(), "C.UTF-8".into())],
+                env: [("PATH", "/usr/bin:/bin"), ("LANG", "C.UTF-8")]
+                    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                    .into_iter()
+                    .chain(options.process_env.clone())
+                    .map(|(name, value)| (name.into(), value.into()))
+                    .collect(),
                 cwd: directory.path().to_owned(),
                 stdin: Stdio::Null,
                 stdout: Stdio::Inherit,
@@ -99,20 +123,24 @@ impl RunProcess {
         Self { process, directory, reader, writer: Some(writer), options, reports: Vec::new() }
     }
 
+    pub(crate) fn slot(&self) -> PathBuf {
+        self.directory.path().join("slot")
+    }
+
     pub(crate) fn workspace(&self) -> PathBuf {
         self.directory.path().join("workspace")
     }
 
-    pub(crate) fn assignment(&self, plane: &Plane) -> Assignment {
+    pub(crate) fn assignment(&self, target: &Target) -> Assignment {
         let directory = self.directory.path();
         Assignment {
-            run_id: "01RUN".into(),
-            control_plane_url: format!("{}/", plane.url),
-            run_token: RUN_TOKEN.into(),
+            run_id: target.run_id.clone(),
+            control_plane_url: format!("{}/", target.url),
+            run_token: target.run_token.clone(),
             api_token: Some(API_TOKEN.into()),
             worker_id: "worker".into(),
             env: self.options.env.clone(),
-            byo_providers: vec![],
+            byo_providers: target.byo_providers.clone(),
             workspace_dir: directory.join("workspace"),
             tmp_dir: directory.join("tmp"),
             program_root: directory.join("program"),
@@ -121,8 +149,8 @@ impl RunProcess {
         }
     }
 
-    pub(crate) async fn assign(&mut self, plane: &Plane) {
-        let command = SlotCommand::Assign(Box::new(self.assignment(plane)));
+    pub(crate) async fn assign(&mut self, target: impl Into<Target>) {
+        let command = SlotCommand::Assign(Box::new(self.assignment(&target.into())));
         self.writer.as_mut().unwrap().send(&command).await.unwrap();
     }
 
@@ -179,7 +207,26 @@ impl RunProcess {
             let left: Vec<_> = std::fs::read_dir(self.directory.path().join(name)).unwrap().collect();
             assert!(left.is_empty(), "{name}: {left:?}");
         }
-        assert!(!self.directory.path().join("result.json").exists());
+        assert!(!self.slot().join("result.json").exists());
+    }
+}
+
+/// Which run is assigned, and who knows about it.
+pub(crate) struct Target {
+    pub(crate) url: String,
+    pub(crate) run_id: String,
+    pub(crate) run_token: String,
+    pub(crate) byo_providers: Vec<serde_json::Value>,
+}
+
+impl From<&Plane> for Target {
+    fn from(plane: &Plane) -> Self {
+        Self {
+            url: plane.url.clone(),
+            run_id: "01RUN".into(),
+            run_token: RUN_TOKEN.into(),
+            byo_providers: Vec::new(),
+        }
     }
 }
 

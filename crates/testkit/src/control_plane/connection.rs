@@ -88,6 +88,17 @@ impl Answer {
         self
     }
 
+    fn edited(self, edit: fn(&mut serde_json::Value)) -> Self {
+        match self {
+            Self::Whole { status, headers, body } => {
+                let mut value = serde_json::from_slice(&body).unwrap_or_default();
+                edit(&mut value);
+                Self::Whole { status, headers, body: Bytes::from(value.to_string()) }
+            }
+            stream @ Self::Stream { .. } => stream,
+        }
+    }
+
     fn status(&self) -> u16 {
         match self {
             Self::Whole { status, .. } => *status,
@@ -169,18 +180,30 @@ async fn handle(request: Request<Incoming>, inner: Arc<Inner>) -> Result<Respons
         Some(Fault::Refuse(status)) => {
             Some(Answer::failure_with(*status, ErrorCode::Unavailable, "refused by the test"))
         }
+        Some(Fault::RefuseFor(status, seconds)) => {
+            let answer = Answer::failure_with(*status, ErrorCode::Unavailable, "refused by the test");
+            Some(answer.with_header("retry-after", seconds.to_string()))
+        }
+        Some(Fault::Say(status, body)) => Some(Answer::Whole {
+            status: *status,
+            headers: vec![("content-type", "application/json".to_owned())],
+            body: Bytes::from_static(body.as_bytes()),
+        }),
         Some(Fault::CutBefore) => None,
         Some(Fault::Hold(hold)) => {
             hold.passed().await;
             Some(routes::answer(&inner, &call).await)
         }
-        Some(Fault::LoseAnswer | Fault::Garble(_)) | None => Some(routes::answer(&inner, &call).await),
+        Some(Fault::LoseAnswer | Fault::Garble(_) | Fault::Edit(_)) | None => {
+            Some(routes::answer(&inner, &call).await)
+        }
     };
     let answer = match (answer, fault) {
         (Some(_), Some(Fault::LoseAnswer)) => None,
         (Some(answer), Some(Fault::Garble(body))) => {
             Some(Answer::Whole { status: answer.status(), headers: Vec::new(), body })
         }
+        (Some(answer), Some(Fault::Edit(edit))) => Some(answer.edited(edit)),
         (answer, _) => answer,
     };
     let status = answer.as_ref().map(Answer::status);

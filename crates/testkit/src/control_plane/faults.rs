@@ -8,12 +8,18 @@ use tokio::sync::watch;
 pub enum Fault {
     /// It is refused with this status, and not executed.
     Refuse(u16),
+    /// It is refused with this status and a `Retry-After` of so many seconds, and not executed.
+    RefuseFor(u16, u64),
     /// The connection is cut before it is executed.
     CutBefore,
     /// It is executed, and the connection is cut instead of an answer.
     LoseAnswer,
     /// It is executed, and these bytes are sent in place of the answer's body.
     Garble(Bytes),
+    /// It is executed, and the JSON of its answer is changed on its way.
+    Edit(fn(&mut serde_json::Value)),
+    /// It is answered with this status and these bytes, and not executed.
+    Say(u16, &'static str),
     /// It waits until the hold is let go, and is executed then.
     Hold(Hold),
 }
@@ -50,7 +56,7 @@ impl Hold {
 /// A fault for the next so many calls that fit.
 pub(super) struct Rule {
     pub(super) method: Option<String>,
-    /// The end of the path.
+    /// The end of the path, or with a slash at its end a part of it.
     pub(super) suffix: String,
     pub(super) fault: Fault,
     pub(super) left: usize,
@@ -60,6 +66,8 @@ impl Rule {
     pub(super) fn fits(&self, method: &str, path: &str) -> bool {
         self.left > 0
             && self.method.as_deref().is_none_or(|wanted| wanted == method)
-            && (path == self.suffix || path.ends_with(&format!("/{}", self.suffix.trim_start_matches('/'))))
+            && (path == self.suffix
+                || (self.suffix.ends_with('/') && path.contains(&self.suffix))
+                || path.ends_with(&format!("/{}", self.suffix.trim_start_matches('/'))))
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use trestle_contract::control::FinalizeRequest;
+use trestle_contract::control::{FinalizeRequest, TokenUsageRequest};
 use trestle_contract::event::Event;
 use trestle_contract::pool::Phase;
 
@@ -41,6 +41,8 @@ impl Default for Options {
 pub(super) struct Inner {
     pub(super) options: Options,
     pub(super) address: SocketAddr,
+    /// Where signed addresses lead when that is not here.
+    public_url: Mutex<Option<String>>,
     state: Mutex<State>,
     changes: watch::Sender<u64>,
     pub(super) end: CancellationToken,
@@ -59,7 +61,8 @@ impl Inner {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let public = self.public_url.lock().unwrap_or_else(PoisonError::into_inner);
+        public.clone().unwrap_or_else(|| format!("http://{}", self.address))
     }
 
     /// Waits until something can be found.
@@ -107,6 +110,7 @@ impl FakeControlPlane {
         let inner = Arc::new(Inner {
             options,
             address: listener.local_addr()?,
+            public_url: Mutex::default(),
             state: Mutex::new(state),
             changes: watch::Sender::new(0),
             end: CancellationToken::new(),
@@ -123,6 +127,12 @@ impl FakeControlPlane {
     /// The same as a URL.
     pub fn url(&self) -> String {
         self.inner.url()
+    }
+
+    /// Lets signed addresses lead to this URL, as a proxy in front of the plane needs it.
+    pub fn set_public_url(&self, url: &str) {
+        let mut public = self.inner.public_url.lock().unwrap_or_else(PoisonError::into_inner);
+        *public = Some(url.to_owned());
     }
 
     /// Queues a run.
@@ -171,6 +181,11 @@ impl FakeControlPlane {
     /// Says that a run may not go on for lack of credit.
     pub fn take_credit(&self, run_id: &str) {
         self.change_run(run_id, |run| run.funded = false);
+    }
+
+    /// Hands out this run token with the next renewal. The old one is unknown once the new one was used.
+    pub fn refresh_token(&self, run_id: &str, token: &str) {
+        self.change_run(run_id, |run| run.fresh_token = Some((token.to_owned(), false)));
     }
 
     /// Takes a run away from whoever holds it: both leases are lost, its token is displaced, it is queued again.
@@ -246,6 +261,16 @@ impl FakeControlPlane {
     /// Compute time that was reported for a run, in seconds.
     pub fn runtime_seconds(&self, run_id: &str) -> u64 {
         self.of_run(run_id, |run| run.usage.values().sum())
+    }
+
+    /// Reports of used tokens of a run, each once.
+    pub fn token_reports(&self, run_id: &str) -> Vec<TokenUsageRequest> {
+        self.of_run(run_id, |run| run.token_reports.clone())
+    }
+
+    /// Children of a run, as many as were started: slugs in their order.
+    pub fn children(&self, run_id: &str) -> Vec<String> {
+        self.of_run(run_id, |run| run.children.iter().map(|child| child.slug.clone()).collect())
     }
 
     /// The runners that registered, by name.

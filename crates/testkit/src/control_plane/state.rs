@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use serde_json::Value;
-use trestle_contract::control::{FinalizeRequest, ReleaseRequest, RunActor, RunError};
+use trestle_contract::control::{
+    FinalizeRequest, ReleaseRequest, RunActor, RunError, RunUsage, TokenUsageRequest,
+};
 use trestle_contract::event::Event;
 use trestle_contract::pool::{ByoProvider, Phase, RunsOn};
 use trestle_contract::{Digest, RawJson};
@@ -45,6 +47,8 @@ pub struct FakeRun {
     pub program_digest: Option<Digest>,
     /// Values of the secrets that it may resolve.
     pub secrets: BTreeMap<String, String>,
+    /// What earlier attempts have used, as the claim tells it.
+    pub usage: Option<RunUsage>,
 }
 
 impl FakeRun {
@@ -69,6 +73,7 @@ impl FakeRun {
             program: program.into(),
             program_digest: None,
             secrets: BTreeMap::new(),
+            usage: None,
         })
     }
 }
@@ -175,6 +180,9 @@ pub(super) struct RunState {
     pub(super) finalized: Option<(u64, FinalizeRequest)>,
     pub(super) releases: Vec<ReleaseRequest>,
     pub(super) usage: BTreeMap<String, u64>,
+    pub(super) token_reports: Vec<TokenUsageRequest>,
+    /// A token that replaces the first one, and whether it was used.
+    pub(super) fresh_token: Option<(String, bool)>,
     pub(super) artifacts: Vec<StoredArtifact>,
     pub(super) uploads: BTreeMap<String, Option<Bytes>>,
     pub(super) children: Vec<Child>,
@@ -208,6 +216,8 @@ impl RunState {
             finalized: None,
             releases: Vec::new(),
             usage: BTreeMap::new(),
+            token_reports: Vec::new(),
+            fresh_token: None,
             artifacts: Vec::new(),
             uploads: BTreeMap::new(),
             children: Vec::new(),

@@ -12,6 +12,10 @@ fn emitter(directory: &std::path::Path, last: u64) -> Emitter {
     Emitter::new(&run, last, Arc::new(ManualClock::new(1_000)), Redactor::default(), directory.into())
 }
 
+async fn flushed(emitter: &Emitter, within_ms: u64) -> bool {
+    tokio::time::timeout(Duration::from_millis(within_ms), emitter.flushed()).await.is_ok()
+}
+
 fn line(text: &str) -> EventBody {
     EventBody::ProgramOutput { stream: StandardStream::Stdout, text: text.into() }
 }
@@ -87,7 +91,7 @@ async fn a_lost_answer_is_repeated_with_the_same_cursors_and_order_is_kept() {
                 tokio::task::yield_now().await;
             }
         }
-        assert!(emitter.flush(Duration::from_secs(10)).await);
+        assert!(flushed(&emitter, 10_000).await);
     })
     .await;
     let expected: Vec<u64> = (1..=100).map(|seq| 3_000_000 + seq).collect();
@@ -113,9 +117,9 @@ async fn a_flush_waits_for_a_batch_in_flight() {
     tokio::select! {
         () = sender.run(post) => panic!("the sender stopped"),
         () = async {
-            assert!(!emitter.flush(Duration::from_millis(20)).await);
+            assert!(!flushed(&emitter, 20).await);
             gate.add_permits(5);
-            assert!(emitter.flush(Duration::from_secs(5)).await);
+            assert!(flushed(&emitter, 5_000).await);
             assert_eq!(*stored.lock().unwrap(), 1);
         } => {}
     }
@@ -130,7 +134,7 @@ async fn one_frame_that_is_refused_takes_no_other_with_it() {
         for number in 0..40 {
             emitter.emit(line(&if number == 23 { "poison".to_owned() } else { number.to_string() }));
         }
-        assert!(emitter.flush(Duration::from_secs(10)).await);
+        assert!(flushed(&emitter, 10_000).await);
     })
     .await;
     assert_eq!(server.cursors(), (1..=40).filter(|cursor| *cursor != 24).collect::<Vec<_>>());
@@ -148,7 +152,7 @@ async fn a_displaced_process_stops_sending_and_is_told_so() {
         .await;
     assert_eq!(abort.reason(), Some(AbortReason::LeaseLost));
     emitter.emit(line("b"));
-    assert!(emitter.flush(Duration::from_secs(1)).await, "nothing waits any more");
+    assert!(flushed(&emitter, 1_000).await, "nothing waits any more");
     assert_eq!(server.requests.lock().unwrap().len(), 1);
 }
 
@@ -165,7 +169,7 @@ async fn deltas_of_a_turn_are_merged_and_their_text_is_whole() {
         for _ in 0..1_000 {
             emitter.emit_for("turn-1", EventBody::TextDelta { block_id: "text-1".into(), text: "é".into() });
         }
-        assert!(emitter.flush(Duration::from_secs(10)).await);
+        assert!(flushed(&emitter, 10_000).await);
     })
     .await;
     let stored = server.stored.lock().unwrap().clone();
@@ -193,9 +197,7 @@ async fn producers_wait_while_too_much_is_undelivered_and_go_on_afterwards() {
     assert!(tokio::time::timeout(Duration::from_millis(20), emitter.room()).await.is_err());
     let server = Server::default();
     delivering(&emitter, &Abort::default(), &server, emitter.room()).await;
-    delivering(&emitter, &Abort::default(), &server, async {
-        assert!(emitter.flush(Duration::from_secs(20)).await)
-    })
-    .await;
+    delivering(&emitter, &Abort::default(), &server, async { assert!(flushed(&emitter, 20_000).await) })
+        .await;
     assert_eq!(server.cursors().len(), 8);
 }

@@ -19,7 +19,7 @@ use trestle_contract::{ErrorCode, RawJson};
 
 use super::connection::Peer;
 use super::framing::LineBytes;
-use super::{Capabilities, HostFailure};
+use super::{Capabilities, HostFailure, explain};
 
 use artifacts::ArtifactSource;
 pub(crate) use artifacts::large_artifact;
@@ -64,21 +64,7 @@ pub(crate) enum Call {
 }
 
 fn read<P: DeserializeOwned>(method: Method, params: Option<RawJson>) -> Result<P, HostFailure> {
-    let name = method.as_str();
-    let Some(params) = params else {
-        return Err(HostFailure::new(ErrorCode::InvalidParams, format!("{name}: params are missing")));
-    };
-    params.decode().map_err(|error| {
-        // The place inside the parameters is of no use to an author; the reason is.
-        let text = error.to_string();
-        let reason = text.split(" at line ").next().unwrap_or(&text).to_owned();
-        let failure = HostFailure::new(ErrorCode::InvalidParams, format!("{name}: {reason}"));
-        if text.contains("unknown field") {
-            failure.with_hint("the option is not known: check its spelling and the version of the SDK")
-        } else {
-            failure
-        }
-    })
+    explain::read(method, params.as_ref())
 }
 
 impl Capabilities {

@@ -11,6 +11,7 @@ use trestle_contract::{ErrorCode, NonEmptyString, RawJson, SecretName, Token};
 
 use super::super::connection::Peer;
 use super::{Capabilities, HostFailure, encoded};
+use crate::inference::is_provider_key;
 
 impl Capabilities {
     /// Input and result belong to the program's own process: a command that it started may reach the
@@ -69,6 +70,13 @@ impl Capabilities {
     }
 
     pub(super) async fn secret(&self, params: SecretGetParams) -> Result<SecretGetResult, HostFailure> {
+        if is_provider_key(params.name.as_str()) {
+            return Err(HostFailure::new(
+                ErrorCode::Forbidden,
+                "a program may not read the key of a model provider",
+            )
+            .with_hint("name the provider in agent(): its calls are made with the key"));
+        }
         let value = resolve_secret(self.control.clone(), params.name.as_str()).await?;
         // Known before anybody can show it.
         self.emitter.redactor().add(params.name.as_str(), &value);

@@ -37,7 +37,7 @@ impl Capabilities {
             input: params.input,
             ordinal,
             idempotency_key: params.opts.and_then(|opts| opts.idempotency_key),
-            mode: Some(mode),
+            mode: self.facts.is_extended.then_some(mode),
         };
         Ok(self.control.start_child(&request).await?)
     }

@@ -113,6 +113,8 @@ export class HostClient {
   #nextId = 1;
   #pending = new Map();
   #tools = new Map();
+  /** Tools that run now, by the id of the request for them. */
+  #running = new Map();
   #abort;
   #cancelled;
   #partial = [];
@@ -276,6 +278,11 @@ export class HostClient {
   }
 
   #notified(frame) {
+    if (frame.method === "tool_cancel") {
+      // The host has stopped waiting for this answer.
+      this.#running.get(frame.params?.id)?.abort(new Error("the host no longer waits for this tool"));
+      return;
+    }
     if (frame.method !== "cancel" || this.#cancelled !== undefined) return;
     const reason = isObject(frame.params) && isFilled(frame.params.reason) ? frame.params.reason : "the run was cancelled";
     this.#cancelled = new HostError("CANCELLED", reason);
@@ -302,7 +309,7 @@ export class HostClient {
       this.#answerFailure(id, "UNKNOWN_TOOL", `no tool "${params.tool}" belongs to agent call ${params.call_id}`);
       return;
     }
-    this.#invoke(tool, params.input, call.stop.signal).then(
+    this.#invoke(id, tool, params.input, call.stop.signal).then(
       (output) => {
         if (this.#closed === undefined) this.#send(stringifyJson({ jsonrpc: "2.0", id, result: { output } }));
       },
@@ -312,9 +319,13 @@ export class HostClient {
     );
   }
 
-  /** Runs one tool; its signal is aborted when the agent call ends, the run is cancelled, or its time is over. */
-  async #invoke(tool, input, ended) {
+  /**
+   * Runs one tool; its signal is aborted when the agent call ends, the run is cancelled, its time is over,
+   * or the host stops waiting for it.
+   */
+  async #invoke(id, tool, input, ended) {
     const stop = new AbortController();
+    this.#running.set(id, stop);
     const abort = (event) => stop.abort(event.target.reason);
     const sources = [ended, this.signal];
     for (const source of sources) {
@@ -335,6 +346,7 @@ export class HostClient {
       });
       return encodeCanonical(output);
     } finally {
+      this.#running.delete(id);
       stopTimer(timer);
       for (const source of sources) source.removeEventListener("abort", abort);
     }

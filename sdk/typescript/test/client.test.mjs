@@ -330,6 +330,39 @@ test("tells the host how a tool call failed", async (t) => {
   await answer;
 });
 
+test("aborts a tool that the host no longer waits for and no other", async (t) => {
+  const { client: sdk, host } = await client(t, { agent: () => undefined });
+  const waits = (name) => ({
+    name,
+    description: "",
+    inputSchema: {},
+    execute: (input, { signal }) =>
+      new Promise((resolve, reject) => {
+        if (input === "finish") resolve("done");
+        signal.addEventListener("abort", () => reject(signal.reason));
+      }),
+  });
+  const answer = sdk.agent("a", { tools: [waits("one")] });
+  await host.frame((frame) => frame.method === "agent");
+  const [{ send }] = host.connections;
+  const invoke = (id, input) =>
+    send(JSON.stringify({ jsonrpc: "2.0", id, method: "tool_invoke", params: { call_id: "1", tool: "one", input } }));
+  invoke(7, "wait");
+  invoke(8, "wait");
+  send(JSON.stringify({ jsonrpc: "2.0", method: "tool_cancel", params: { id: 7 } }));
+  for (const params of [{ id: 99 }, {}, null, undefined]) {
+    send(JSON.stringify({ jsonrpc: "2.0", method: "tool_cancel", params }));
+  }
+  const { error } = await host.frame((frame) => frame.id === 7);
+  assert.equal(error.code, "TOOL_ERROR");
+  assert.match(error.message, /no longer waits/);
+  invoke(9, "finish");
+  assert.deepEqual((await host.frame((frame) => frame.id === 9)).result, { output: "done" });
+  assert.equal(host.frames.some((frame) => frame.id === 8), false, "the other one still runs");
+  send(ok(1, { output: "" }));
+  await answer;
+});
+
 test("aborts a running tool when its agent has ended", async (t) => {
   const { client: sdk, host } = await client(t, { agent: () => undefined });
   let given;

@@ -17,10 +17,8 @@ pub(crate) fn advance(out: &mut Vec<u8>, cursor: u64) {
     out.extend_from_slice(format!("id: {cursor}\n\n").as_bytes());
 }
 
-/// Appends a comment that keeps intermediaries from cutting an idle stream.
-pub(crate) fn keep_alive(out: &mut Vec<u8>) {
-    out.extend_from_slice(b": keep-alive\n\n");
-}
+/// A comment that keeps intermediaries from cutting an idle stream.
+pub(crate) const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 /// Appends the one transport-level frame: the stream cannot go on.
 pub(crate) fn stream_error(out: &mut Vec<u8>, message: &str) {

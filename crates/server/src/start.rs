@@ -14,6 +14,7 @@ use trestle_store::{Blobs, ReleaseReason, Store};
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::error::Error;
+use crate::feed::Feeds;
 use crate::hub::{self, Hub};
 use crate::inference::Relay;
 use crate::keys::{ADMIN_TOKEN, Keys, write_private};
@@ -85,6 +86,7 @@ impl Server {
             signer: Signer::new(&keys),
             vault,
             hub: run_changes,
+            feeds: Feeds::default(),
             dispatcher,
             organisation,
             public_url: public_url.clone(),
@@ -194,6 +196,11 @@ async fn take_over(config: &Config, store: &dyn Store) -> Result<(), Error> {
                 }
             }
             Err(trestle_store::StoreError::NotFound(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+        // Whoever starts the server with its runner wants that runner to work, whatever drained it before.
+        match store.resume_runner(&runner).await {
+            Ok(()) | Err(trestle_store::StoreError::NotFound(_)) => {}
             Err(error) => return Err(error.into()),
         }
     }

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use tokio::sync::RwLock;
 use tokio_util::sync::CancellationToken;
-use trestle_contract::ids::OrgId;
+use trestle_contract::ids::{OrgId, RunId};
 use trestle_domain::ServerKey;
-use trestle_store::{Blobs, Organisation, Store};
+use trestle_store::{Blobs, EventPage, Organisation, Store, StoreResult};
 
 use crate::config::Config;
 use crate::dispatch::Dispatcher;
 use crate::failure::{Answer, Failure};
+use crate::feed::{Feeds, Source};
 use crate::hub::Hub;
 use crate::inference::Relay;
 use crate::keys::Keys;
@@ -34,6 +35,7 @@ pub(crate) struct Inner {
     pub(crate) vault: Arc<Vault>,
     pub(crate) signer: Signer,
     pub(crate) hub: Arc<Hub>,
+    pub(crate) feeds: Feeds,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) relay: Relay,
     pub(crate) shutdown: CancellationToken,
@@ -84,6 +86,11 @@ impl State {
 
     pub(crate) fn hub(&self) -> &Hub {
         &self.0.hub
+    }
+
+    /// The events of the runs that somebody follows.
+    pub(crate) fn feeds(&self) -> &Feeds {
+        &self.0.feeds
     }
 
     pub(crate) fn dispatcher(&self) -> &Dispatcher {
@@ -179,5 +186,20 @@ pub(crate) struct Parked(Arc<AtomicUsize>);
 impl Drop for Parked {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[async_trait::async_trait]
+impl Source for State {
+    async fn read(&self, run: &RunId, after: u64, limit: u32) -> StoreResult<EventPage> {
+        self.store().read_events(run, after, limit).await
+    }
+
+    async fn last_cursor(&self, run: &RunId) -> StoreResult<u64> {
+        self.store().last_cursor(run).await
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.now()
     }
 }

@@ -1,9 +1,9 @@
-//! A run's events, whole as a list and live as a stream. Both read the store
-//! page by page as fast as the caller takes them, so a slow caller holds one
-//! page and nothing else.
+//! A run's events, whole as a list and live as a stream. A list reads the
+//! store page by page as fast as the caller takes it; a stream follows the
+//! run's feed. A slow caller holds one page and nothing else.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,16 +13,15 @@ use futures_util::stream::{self, Stream};
 use http::{HeaderMap, HeaderValue, header};
 use tokio::sync::watch;
 use tokio::time::Instant;
-use trestle_contract::event::{Channel, EventFrame};
+use trestle_contract::event::Channel;
 use trestle_contract::ids::RunId;
 use trestle_store::{EventPage, StoreError};
 
 use crate::failure::{Answer, Failure, shown};
+use crate::feed::{Feed, Held, Look, PAGE};
 use crate::sse;
 use crate::state::State;
 
-/// Frames read from the store at once.
-const PAGE: u32 = 500;
 /// Bytes that one chunk of an answer grows to before it is sent.
 const CHUNK: usize = 64 * 1024;
 
@@ -49,10 +48,14 @@ impl Channels {
         channels.map(|channels| Self(Some(channels)))
     }
 
-    fn admit(&self, frame: &EventFrame) -> bool {
+    fn are_all(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn admit(&self, channel: Option<Channel>) -> bool {
         match &self.0 {
             None => true,
-            Some(channels) => frame.channel().is_ok_and(|channel| channels.contains(&channel)),
+            Some(channels) => channel.is_some_and(|channel| channels.contains(&channel)),
         }
     }
 }
@@ -142,7 +145,7 @@ impl Listing {
     /// Writes the admitted frames of a page; says whether the limit cut it.
     fn write(&mut self, out: &mut Vec<u8>, page: &EventPage) -> bool {
         for frame in &page.frames {
-            if self.channels.admit(frame) {
+            if self.channels.admit(frame.channel().ok()) {
                 if self.left == Some(0) {
                     return true;
                 }
@@ -165,18 +168,18 @@ impl Listing {
 pub(crate) fn live(state: State, run: RunId, after: u64, channels: Channels) -> Response {
     // The watch starts before the first look, so no change is missed.
     let watch = state.hub().watch(&run);
-    let now = Instant::now();
     let live = Live {
         keep_alive: state.config().intervals.keep_alive(),
+        feed: state.feeds().follow(&run),
         state,
         run,
         after,
         channels,
         watch,
-        last_sent: now,
+        last_sent: Instant::now(),
         ended: false,
         greeted: false,
-        pending: VecDeque::new(),
+        pending: None,
     };
     let stream: Bytestream = Box::pin(stream::try_unfold(live, Live::step));
     let mut response = Response::new(Body::from_stream(stream));
@@ -188,6 +191,7 @@ pub(crate) fn live(state: State, run: RunId, after: u64, channels: Channels) -> 
 struct Live {
     state: State,
     run: RunId,
+    feed: Arc<Feed>,
     after: u64,
     channels: Channels,
     watch: watch::Receiver<u64>,
@@ -195,7 +199,8 @@ struct Live {
     last_sent: Instant,
     ended: bool,
     greeted: bool,
-    pending: VecDeque<EventFrame>,
+    /// What is being sent. Its bytes belong to all viewers of the run.
+    pending: Option<Held>,
 }
 
 impl Live {
@@ -203,52 +208,38 @@ impl Live {
         if self.ended {
             return Ok(None);
         }
-        let mut out = Vec::new();
         if !std::mem::replace(&mut self.greeted, true) {
             // The first bytes go out at once, so that the caller knows that
             // the stream is open before anything happens in the run.
-            out.extend_from_slice(b"retry: 1000\n\n");
-            return Ok(Some(self.sent(out)));
+            return Ok(Some(self.sent(Bytes::from_static(b"retry: 1000\n\n"))));
         }
         loop {
-            if !self.pending.is_empty() {
-                self.write(&mut out);
-                return Ok(Some(self.sent(out)));
+            if let Some(chunk) = self.next_chunk() {
+                return Ok(Some(self.sent(chunk)));
             }
             if self.state.shutdown().is_cancelled() {
                 return Ok(None);
             }
-            self.watch.mark_unchanged();
-            let page = match self.state.store().read_events(&self.run, self.after, PAGE).await {
-                Ok(page) => page,
+            let version = *self.watch.borrow_and_update();
+            let look = self.feed.look(&self.state, self.after, version).await;
+            match look {
+                Ok(Look::Frames(held)) => self.pending = Some(held),
+                Ok(Look::Nothing(tip)) if tip.done => return Ok(None),
+                Ok(Look::Nothing(tip)) => {
+                    if !self.quiet(tip.held_until).await {
+                        return Ok(Some(self.sent(Bytes::from_static(sse::KEEP_ALIVE))));
+                    }
+                }
                 Err(error) => {
                     tracing::warn!(%error, run = %self.run, "a stream could not go on");
+                    let mut out = Vec::new();
                     sse::stream_error(
                         &mut out,
                         "the server cannot read the events of this run at the moment",
                     );
                     self.ended = true;
-                    return Ok(Some(self.sent(out)));
+                    return Ok(Some(self.sent(Bytes::from(out))));
                 }
-            };
-            let resume_after = page.resume_after;
-            let moved = resume_after > self.after;
-            self.pending = page.frames.into();
-            if !self.pending.is_empty() {
-                continue;
-            }
-            if moved {
-                self.after = resume_after;
-            }
-            if page.done {
-                return Ok(None);
-            }
-            if page.more {
-                continue;
-            }
-            if !self.quiet(page.held_until).await {
-                sse::keep_alive(&mut out);
-                return Ok(Some(self.sent(out)));
             }
         }
     }
@@ -271,29 +262,42 @@ impl Live {
         }
     }
 
-    /// Writes pending frames up to one chunk. Frames of other channels are
-    /// not sent, but the reader's resume point still moves past them.
-    fn write(&mut self, out: &mut Vec<u8>) {
-        let mut unsent = None;
-        while let Some(frame) = self.pending.pop_front() {
-            self.after = frame.cursor.get();
-            if self.channels.admit(&frame) {
-                sse::event(out, frame.cursor.get(), &frame.kind, &frame.json);
-                unsent = None;
+    /// The next chunk of what is being sent.
+    fn next_chunk(&mut self) -> Option<Bytes> {
+        let held = self.pending.take()?;
+        if self.channels.are_all() {
+            let (chunk, reached) = held.slice(self.after, CHUNK)?;
+            self.after = reached;
+            self.pending = Some(held);
+            return Some(chunk);
+        }
+        // Frames of other channels are not sent, but the reader's resume
+        // point still moves past them.
+        let mut out = Vec::new();
+        let (mut after, mut unsent) = (self.after, false);
+        for (frame, text) in held.after(self.after) {
+            after = frame.cursor;
+            unsent = !self.channels.admit(frame.channel);
+            if !unsent {
+                out.extend_from_slice(text);
                 if out.len() >= CHUNK {
                     break;
                 }
-            } else {
-                unsent = Some(frame.cursor.get());
             }
         }
-        if let Some(cursor) = unsent {
-            sse::advance(out, cursor);
+        if after == self.after {
+            return None;
         }
+        self.after = after;
+        if unsent {
+            sse::advance(&mut out, after);
+        }
+        self.pending = Some(held);
+        Some(Bytes::from(out))
     }
 
-    fn sent(mut self, out: Vec<u8>) -> (Bytes, Self) {
+    fn sent(mut self, out: Bytes) -> (Bytes, Self) {
         self.last_sent = Instant::now();
-        (Bytes::from(out), self)
+        (out, self)
     }
 }

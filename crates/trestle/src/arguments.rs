@@ -64,6 +64,13 @@ pub(crate) enum Command {
         #[command(flatten)]
         args: commands::SecretsCommand,
     },
+    /// List, add or delete model providers that programs name
+    Inference {
+        #[command(flatten)]
+        server: ServerOptions,
+        #[command(flatten)]
+        args: commands::InferenceCommand,
+    },
     /// List runners
     Runners {
         #[command(flatten)]
@@ -215,7 +222,33 @@ pub(crate) enum RunnerCommand {
         identity: IdentityOptions,
     },
     /// Work for a server until drained
-    Start(RunnerStartArgs),
+    Start(Box<RunnerStartArgs>),
+    /// Let a runner finish what it has and claim nothing more
+    Drain {
+        #[command(flatten)]
+        server: ServerOptions,
+        /// The runner, as `trestle runners` lists it
+        runner: String,
+    },
+    /// Let a drained runner claim again
+    Resume {
+        #[command(flatten)]
+        server: ServerOptions,
+        /// The runner, as `trestle runners` lists it
+        runner: String,
+    },
+    /// Remove a runner; its token is dead at once and its runs start over elsewhere
+    Remove {
+        #[command(flatten)]
+        server: ServerOptions,
+        /// The runner, as `trestle runners` lists it
+        runner: String,
+        /// Really remove it
+        #[arg(long)]
+        yes: bool,
+        #[command(flatten)]
+        identity: IdentityOptions,
+    },
     /// Remove this machine from its pool
     Deregister {
         /// Server
@@ -253,6 +286,19 @@ pub(crate) struct RunnerStartArgs {
     /// End after one run
     #[arg(long)]
     pub(crate) once: bool,
+    /// End when no run came for so long, with exit code 4
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) idle: Option<u64>,
+    /// Display name if this machine has to join the pool first; default: the host name
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Labels if this machine has to join the pool first, separated by commas
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) labels: Vec<String>,
+    /// An administrator's token: joins the pool if needed, again if this runner was removed; default TRESTLE_TOKEN,
+    /// BOARDWALK_API_KEY
+    #[arg(long, value_name = "TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
     #[command(flatten)]
     pub(crate) identity: IdentityOptions,
     #[command(flatten)]
@@ -283,6 +329,10 @@ impl From<RunProcessArgs> for trestle_runtime::RunArgs {
             slot_fd: args.slot_fd,
             slot_dir: args.slot_dir,
             prestart,
+            run_log: ["TRESTLE_RUN_LOG_FILE", "BOARDWALK_RUN_LOG_FILE"]
+                .into_iter()
+                .find_map(|name| std::env::var_os(name).filter(|path| !path.is_empty()))
+                .map(PathBuf::from),
             timing: trestle_runtime::Timing::default(),
         }
     }

@@ -96,6 +96,10 @@ async fn execute(command: Command) -> ExitCode {
             Ok(client) => commands::secrets(&terminal, &client, &args).await,
             Err(error) => Err(error),
         },
+        Command::Inference { server, args } => match client(&server) {
+            Ok(client) => commands::inference(&terminal, &client, &args).await,
+            Err(error) => Err(error),
+        },
         Command::Runners { server, json } => match client(&server) {
             Ok(client) => commands::runners(&terminal, &client, json).await,
             Err(error) => Err(error),
@@ -113,11 +117,16 @@ fn client(server: &ServerOptions) -> Result<Client, CliError> {
     let sources = AddressSources {
         url: server.url.clone(),
         token: server.token.clone(),
-        environment: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-            .filter(|(name, _)| name.starts_with("TRESTLE_") || name.starts_with("BOARDWALK_"))
-            .collect(),
+        environment: server_environment(),
         data: server.data.clone(),
     };
     Client::new(sources.find()?)
+}
+
+/// What the environment may say about a server.
+fn server_environment() -> std::collections::BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("TRESTLE_") || name.starts_with("BOARDWALK_"))
+        .collect()
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use secrecy::SecretString;
 use trestle_cli::{CliError, Client, ServerAddress};
 use trestle_contract::ErrorCode;
-use trestle_runner::{Ended, Enrolment, Identity, IdentityDirectory, Runner, RunnerError};
+use trestle_runner::{Enrolment, Identity, IdentityDirectory, Runner, RunnerError};
 use trestle_sandbox::HostIsolation;
 use trestle_server::Server;
 use trestle_store::{Blobs, DataDir, SqliteStore, Store, StoreOptions};
@@ -31,6 +31,7 @@ pub(crate) struct PlaneOptions {
 pub(crate) struct Plane {
     pub(crate) server: trestle_server::Handle,
     pub(crate) data: PathBuf,
+    store: Arc<dyn Store>,
     // Holds the lock of the data directory.
     _directory: DataDir,
     identities: IdentityDirectory,
@@ -62,7 +63,7 @@ impl Plane {
         let server = Server::start(config, Arc::clone(&store), blobs)
             .await
             .map_err(|error| failure::of_server(&error))?;
-        Ok(Self { server, data, _directory: directory, identities })
+        Ok(Self { server, data, store, _directory: directory, identities })
     }
 
     /// A client with the administrator's token.
@@ -95,7 +96,7 @@ impl Plane {
                 .map_err(|error| failure::of_runner(&error))?;
             on_start(runner.handle());
             match runner.run(|| {}).await {
-                Ok(Ended::Drained | Ended::Once) => return Ok(()),
+                Ok(_) => return Ok(()),
                 Err(RunnerError::Refused { operation: "poll", status: 401, .. }) if first => {
                     identity = self.identity(true).await?
                 }
@@ -114,16 +115,18 @@ impl Plane {
         let redeemed = trestle_runner::redeem(self.server.public_url(), &token, &Enrolment::default()).await;
         let identity = Identity {
             control_plane_url: EMBEDDED.to_owned(),
-            ..redeemed.map_err(|error| failure::of_runner(&error))?
+            ..redeemed.map_err(|error| failure::of_runner(&error))?.identity
         };
         self.identities.save(&identity).map_err(|error| failure::of_runner(&error))?;
         Ok(identity)
     }
 
-    /// Stops the server; the lock of the data directory goes last.
+    /// Stops the server and closes the store, so that the next start finds nothing to recover; the lock of the data
+    /// directory goes last.
     pub(crate) async fn stop(self) {
         self.server.stop();
         self.server.stopped().await;
+        self.store.close().await;
     }
 }
 

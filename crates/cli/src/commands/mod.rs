@@ -2,6 +2,7 @@
 
 mod check;
 mod deploy;
+mod inference;
 mod init;
 mod run;
 mod runners;
@@ -11,9 +12,12 @@ mod workflows;
 
 pub use check::{CheckArgs, check};
 pub use deploy::{DeployArgs, Deployed, build, deploy, deploy_artifact};
+pub use inference::{InferenceCommand, inference};
 pub use init::{InitArgs, init};
 pub use run::{RunArgs, TriggeredRunId, parse_input, run, trigger, warn_of_large_integers};
-pub use runners::{mint_registration_token, runner_token, runners};
+pub use runners::{
+    change_runner, delete_runner, enrol_runner, mint_registration_token, runner_token, runners,
+};
 pub use runs::{CancelArgs, RunsArgs, cancel, cancel_run, output_of, runs, save_artifacts};
 pub use secrets::{SecretsCommand, secrets, set_secret};
 pub use workflows::{WorkflowsCommand, workflows};

@@ -138,7 +138,7 @@ async fn list(terminal: &Terminal, client: &Client, json: bool) -> Result<(), Cl
 }
 
 /// Reads a value; exactly one trailing line end is not part of it.
-fn read_value(file: Option<&std::path::Path>) -> Result<String, CliError> {
+pub(super) fn read_value(file: Option<&std::path::Path>) -> Result<String, CliError> {
     let (what, mut source): (String, Box<dyn Read>) = match file {
         Some(file) => {
             let opened = std::fs::File::open(file)

@@ -4,6 +4,7 @@ mod account;
 mod artifacts;
 mod deploy;
 mod events;
+mod providers;
 mod runners;
 mod runs;
 mod secrets;
@@ -21,6 +22,7 @@ pub(crate) fn routes(table: &mut Table) {
     events::routes(table);
     artifacts::routes(table);
     secrets::routes(table);
+    providers::routes(table);
     runners::routes(table);
 }
 

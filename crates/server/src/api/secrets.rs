@@ -15,6 +15,7 @@ use crate::body::{Json, Reply};
 use crate::control::secret_place;
 use crate::extract::Segments;
 use crate::failure::{Answer, Failure, shown};
+use crate::providers::KEY_PREFIX;
 use crate::routes::{Route, Table};
 use crate::state::State;
 
@@ -74,6 +75,10 @@ fn check(name: &str, value: &str) -> Answer<()> {
             "`{}` is no name of a secret: it must not begin or end with a blank or hold control characters",
             shown(name)
         )));
+    }
+    if name.starts_with(KEY_PREFIX) {
+        return Err(Failure::invalid(format!("names that begin with `{KEY_PREFIX}` belong to model providers"))
+            .hint("take another name"));
     }
     Ok(())
 }

@@ -10,12 +10,12 @@ use tokio::time::Instant;
 use trestle_contract::bounds::EpochMs;
 use trestle_contract::control::{
     CancelResponse, CreditResponse, Environment, FinalStatus, FinalizeRequest, Program, ReleaseRequest,
-    RenewRequest, RenewResponse, Run, RunClaimRequest, RunClaimResponse, VersionResponse,
+    RenewRequest, RenewResponse, Run, RunClaimRequest, RunClaimResponse, RunUsage, VersionResponse,
 };
 use trestle_contract::ids::{Digest, EnvironmentId, OrgId};
 use trestle_contract::{ErrorCode, RawJson};
 use trestle_store::{
-    Entity, Finalize, Outcome, ReleaseReason, Releaser, RunClaim, RunFailure, RunRow, StoreError,
+    Entity, Finalize, Outcome, ReleaseReason, Releaser, RunClaim, RunFailure, RunRow, RunTotals, StoreError,
 };
 
 use super::held;
@@ -112,10 +112,20 @@ async fn claim(
         workflow_version: Some(unsigned(claimed.run.version_number)),
         environment,
         last_journal_seq: None,
-        capabilities: Some(["turnKey", "wait", "release"].map(str::to_owned).to_vec()),
+        capabilities: Some(["turnKey", "wait", "release", "brokered"].map(str::to_owned).to_vec()),
+        usage: Some(used(&claimed.run.totals)),
         run: shown_run(claimed.run, Some(claimed.lease_until))?,
     };
     Ok(with_lease(Reply::created(answer), length))
+}
+
+/// What a run used up to now: its next attempt goes on from there.
+fn used(totals: &RunTotals) -> RunUsage {
+    RunUsage {
+        usd_micros: unsigned(totals.cost_micros),
+        tokens: unsigned(totals.tokens_in).saturating_add(unsigned(totals.tokens_out)),
+        compute_ms: unsigned(totals.runtime_seconds).saturating_mul(1000),
+    }
 }
 
 fn shown_environment(id: &str) -> Answer<Environment> {
@@ -177,6 +187,8 @@ async fn renew(
     let answer = RenewResponse {
         lease_until: EpochMs::saturating_signed(until),
         cancel_requested: Some(cancel.requested),
+        // A token of ours lives as long as its lease (docs/decisions/006-run-tokens-live-with-their-lease.md).
+        run_token: None,
     };
     Ok(with_lease(Reply::ok(answer), length))
 }

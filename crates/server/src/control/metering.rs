@@ -5,12 +5,14 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use trestle_contract::control::{InferenceRequest, TelemetryRequest, TokenUsageRequest, UsageRequest};
 use trestle_contract::event::EventFrame;
+use trestle_contract::inference::TokenCounts;
 use trestle_store::{ComputeUsage, TelemetryBatch, TokenReport, TurnTokens};
 
 use super::held;
 use crate::auth::RunAuth;
 use crate::body::{Json, Whole};
 use crate::failure::Answer;
+use crate::providers::is_direct_model;
 use crate::routes::{BodySize, Route, Table};
 use crate::state::State;
 
@@ -72,6 +74,21 @@ async fn tokens(
     auth: RunAuth,
     Json(request): Json<TokenUsageRequest>,
 ) -> Answer<StatusCode> {
+    // A relayed turn is metered by the relay alone. Whose process does not say which it was, names the provider that it
+    // called in the model.
+    let counted = match (request.brokered, request.model.as_deref()) {
+        (Some(brokered), _) => !brokered,
+        (None, Some(model)) => is_direct_model(&state, model).await?,
+        (None, None) => false,
+    };
+    let counts = TokenCounts {
+        input_tokens: Some(request.input_tokens),
+        output_tokens: Some(request.output_tokens),
+        cached_read_tokens: request.cached_read_tokens,
+        cached_write_tokens: request.cached_write_tokens,
+    };
+    let price = request.model.as_deref().filter(|_| counted);
+    let cost = price.and_then(|model| state.relay().price(model, &counts)).unwrap_or(0);
     state
         .store()
         .record_tokens(TokenReport {
@@ -84,8 +101,8 @@ async fn tokens(
                 cached_read: signed(request.cached_read_tokens.unwrap_or(0)),
                 cached_write: signed(request.cached_write_tokens.unwrap_or(0)),
             },
-            // Every model is brokered here, and the relay meters its turns.
-            counted: false,
+            counted,
+            cost_micros: signed(cost),
         })
         .await?;
     Ok(StatusCode::NO_CONTENT)

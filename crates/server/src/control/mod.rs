@@ -6,6 +6,7 @@ mod children;
 mod later;
 mod lifecycle;
 mod metering;
+mod providers;
 mod secrets;
 
 use trestle_domain::{Admission, Call, admit};
@@ -23,6 +24,7 @@ pub(crate) fn routes(table: &mut Table) {
     lifecycle::routes(table);
     metering::routes(table);
     secrets::routes(table);
+    providers::routes(table);
     artifacts::routes(table);
     children::routes(table);
     later::routes(table);

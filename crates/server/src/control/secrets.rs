@@ -11,6 +11,7 @@ use super::held;
 use crate::auth::RunAuth;
 use crate::body::{Json, Reply};
 use crate::failure::{Answer, Failure, shown};
+use crate::providers;
 use crate::routes::{Route, Table};
 use crate::state::State;
 
@@ -46,6 +47,9 @@ async fn resolve(
 ) -> Answer<Reply<SecretResolveResponse>> {
     held(&state, &auth).await?;
     let name = request.name.as_str();
+    if let Some(provider) = providers::provider_of_key(state.server_key(), auth.run(), name) {
+        return provider_key(&state, &auth, provider).await;
+    }
     let run = state.store().run(auth.run()).await?;
     let version = state.store().version(&run.version).await?;
     let manifest: Manifest = version.manifest.decode().map_err(Failure::internal)?;
@@ -70,5 +74,21 @@ async fn resolve(
         })?;
     let value = state.vault().open(&place_of(&row), &sealed).map_err(Failure::internal)?;
     tracing::info!(run = %auth.run(), secret = name, "a secret was read");
+    Ok(Reply::ok(SecretResolveResponse { value: value.expose_secret().to_owned() }))
+}
+
+/// The key of a model provider that the run process is about to call.
+async fn provider_key(state: &State, auth: &RunAuth, provider: &str) -> Answer<Reply<SecretResolveResponse>> {
+    let gone = || {
+        Failure::not_found("key of the model provider", provider)
+            .hint("the provider was deleted or added again without a key: trestle inference list")
+    };
+    let (row, sealed) = state.store().provider(provider).await.map_err(|error| match error {
+        StoreError::NotFound(Entity::Provider) => gone(),
+        other => other.into(),
+    })?;
+    let sealed = sealed.ok_or_else(gone)?;
+    let value = state.vault().open(&providers::place(&row.name), &sealed).map_err(Failure::internal)?;
+    tracing::info!(run = %auth.run(), provider, "the key of a model provider was read");
     Ok(Reply::ok(SecretResolveResponse { value: value.expose_secret().to_owned() }))
 }

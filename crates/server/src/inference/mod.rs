@@ -6,6 +6,7 @@
 mod config;
 mod ledger;
 mod log;
+mod named;
 mod registry;
 mod relay;
 mod resolve;

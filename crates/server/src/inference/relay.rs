@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_util::task::TaskTracker;
 use trestle_contract::error::ErrorCode;
 use trestle_contract::ids::RunId;
-use trestle_contract::inference::{InferenceFrame, InferenceRequest};
+use trestle_contract::inference::{InferenceFrame, InferenceRequest, TokenCounts};
 use trestle_models::{
     Endpoint, EndpointKind, ErrorClass, HttpOptions, ModelClient, ModelError, ModelRequest, ModelStream,
     ModelTable, TurnPolicy,
@@ -22,8 +22,9 @@ use trestle_store::Store;
 use super::config::ModelConfig;
 use super::ledger::{Books, Ledger, StoreLedger, TurnIdentity, mint_row_key};
 use super::log::{Kind, frame};
+use super::named::{self, Providers, StoredProviders};
 use super::registry::{Registered, Registry};
-use super::resolve::{Resolver, refusal};
+use super::resolve::{self, Resolved, Resolver, named_provider, refusal, resolve_named};
 use super::turn::{Reader, Step, Turn};
 use crate::body;
 use crate::failure::{Answer, Failure};
@@ -33,6 +34,7 @@ use crate::vault::Vault;
 /// Relays model turns of runs to the operator's endpoint.
 pub(crate) struct Relay {
     resolver: Resolver,
+    providers: Arc<dyn Providers>,
     client: ModelClient,
     policy: TurnPolicy,
     ping: Duration,
@@ -57,12 +59,14 @@ impl Relay {
         store: Arc<dyn Store>,
         vault: Arc<Vault>,
     ) -> Result<Self, ModelError> {
-        Self::with_ledger(&config, Arc::new(StoreLedger(store)), vault)
+        let providers = Arc::new(StoredProviders(Arc::clone(&store)));
+        Self::with_ledger(&config, Arc::new(StoreLedger(store)), providers, vault)
     }
 
     pub(super) fn with_ledger(
         config: &ModelConfig,
         ledger: Arc<dyn Ledger>,
+        providers: Arc<dyn Providers>,
         vault: Arc<Vault>,
     ) -> Result<Self, ModelError> {
         let table = match &config.table {
@@ -75,6 +79,7 @@ impl Relay {
         };
         Ok(Self {
             resolver: Resolver::new(config)?,
+            providers,
             client: ModelClient::new(options)?,
             policy: config.policy(),
             ping: Duration::from_millis(config.ping_ms.max(1)),
@@ -133,7 +138,7 @@ impl Relay {
         if request.messages.is_empty() {
             return Err(Failure::invalid("`messages` is empty"));
         }
-        let resolved = self.resolver.resolve(&request)?;
+        let (resolved, account) = self.resolve(&request).await?;
         let hide_reasoning =
             request.reasoning.as_ref().is_some_and(|reasoning| reasoning.exclude == Some(true));
         let identity = TurnIdentity {
@@ -141,7 +146,7 @@ impl Relay {
             row: row.or_else(|| key.clone()).unwrap_or_else(mint_row_key),
             key,
             digest,
-            model_ref: resolved.model_ref(),
+            model_ref: format!("{account}/{}", resolved.model),
             model: resolved.model.clone(),
         };
         let neutral = ModelRequest {
@@ -165,6 +170,30 @@ impl Relay {
             // The same request came twice at once; nothing of this one was sent yet.
             Registered::Taken(other) => respond(self.join(&other, digest)?).await,
         }
+    }
+
+    /// Who answers a request, and the provider that it is accounted for under.
+    async fn resolve(&self, request: &InferenceRequest) -> Answer<(Resolved, String)> {
+        resolve::admit(request)?;
+        let providers = self.providers.as_ref();
+        match named_provider(request) {
+            None => {
+                let resolved = self.resolver.resolve(request)?;
+                let account = named::own_account(providers, resolved.endpoint.kind().as_str()).await?;
+                Ok((resolved, account))
+            }
+            Some(name) => {
+                let named = named::find(providers, &self.books.vault, name).await?;
+                let account = named.account.clone();
+                Ok((resolve_named(named, request)?, account))
+            }
+        }
+    }
+
+    /// What a turn costs that a run process made itself, in millionths of a US dollar; nothing when the model has no
+    /// price.
+    pub(crate) fn price(&self, model: &str, counts: &TokenCounts) -> Option<u64> {
+        self.books.table.cost_micros(model, counts)
     }
 
     /// Only Anthropic asks for the length of the longest answer; elsewhere the endpoint knows best.

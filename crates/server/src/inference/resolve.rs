@@ -6,10 +6,9 @@ use trestle_contract::inference::InferenceRequest;
 use trestle_models::{Endpoint, EndpointKind, ErrorClass, ModelError};
 
 use super::config::{ModelConfig, filled};
-use crate::failure::{Failure, shown};
-
-/// The provider that programs name, or mean by naming none.
-const DEFAULT_PROVIDER: &str = "boardwalk";
+use super::named::Named;
+use crate::failure::{Answer, Failure};
+use crate::providers::DEFAULT_PROVIDER;
 
 /// The model name that leaves the choice to the operator.
 const ANY_MODEL: &str = "auto";
@@ -37,11 +36,37 @@ pub(super) struct Resolved {
     pub(super) model: String,
 }
 
-impl Resolved {
-    /// The model as it is accounted for, `kind/model`.
-    pub(super) fn model_ref(&self) -> String {
-        format!("{}/{}", self.endpoint.kind(), self.model)
+/// The provider that a request names, unless it means the server's own.
+pub(super) fn named_provider(request: &InferenceRequest) -> Option<&str> {
+    request.provider.as_deref().filter(|provider| !matches!(*provider, "" | DEFAULT_PROVIDER))
+}
+
+/// The model that a request names, unless it leaves the choice.
+fn asked_model(request: &InferenceRequest) -> Option<&str> {
+    request.model.as_deref().filter(|model| !matches!(*model, "" | ANY_MODEL))
+}
+
+/// A request that no model answers.
+pub(super) fn unresolved(message: String) -> Failure {
+    Failure::new(ErrorCode::ModelUnresolved, message)
+}
+
+/// Refuses what no model of this server may do.
+pub(super) fn admit(request: &InferenceRequest) -> Answer<()> {
+    if request.desktop_session == Some(true) {
+        return Err(unresolved("no model that may operate a desktop is configured".to_owned())
+            .hint("this server relays no desktop session; run the agent without its computer tools"));
     }
+    Ok(())
+}
+
+/// The model of a provider that the request names. It is opaque, and nobody chooses it for the program.
+pub(super) fn resolve_named(named: Named, request: &InferenceRequest) -> Answer<Resolved> {
+    let Some(model) = asked_model(request) else {
+        return Err(unresolved("the program names a model provider and no model".to_owned())
+            .hint("name a model beside the provider: agent({ provider, model })"));
+    };
+    Ok(Resolved { endpoint: named.endpoint, model: model.to_owned() })
 }
 
 impl Resolver {
@@ -68,22 +93,8 @@ impl Resolver {
         })
     }
 
-    /// The endpoint and the model for this request. The program's model name is handed on as it is.
+    /// The endpoint and the model for a request that names no provider. The program's model name is handed on as it is.
     pub(super) fn resolve(&self, request: &InferenceRequest) -> Result<Resolved, Failure> {
-        let unresolved = |message: String| Failure::new(ErrorCode::ModelUnresolved, message);
-        if request.desktop_session == Some(true) {
-            return Err(unresolved("no model that may operate a desktop is configured".to_owned())
-                .hint("this server relays no desktop session; run the agent without its computer tools"));
-        }
-        if let Some(provider) =
-            request.provider.as_deref().filter(|provider| !matches!(*provider, "" | DEFAULT_PROVIDER))
-        {
-            return Err(unresolved(format!(
-                "no model provider `{}` is configured on this server",
-                shown(provider)
-            ))
-            .hint("leave `provider` out to use the server's own model"));
-        }
         let Some(configured) = &self.configured else {
             return Err(unresolved("no model is configured on this server".to_owned()).hint(SETTINGS));
         };
@@ -94,8 +105,7 @@ impl Resolver {
             );
             return Err(unresolved(message).hint("set TRESTLE_MODEL_KEY, or TRESTLE_MODEL_URL for an endpoint of your own (docs/guides/models.md)"));
         }
-        let asked = request.model.as_deref().filter(|model| !matches!(*model, "" | ANY_MODEL));
-        let Some(model) = asked.or(configured.model.as_deref()) else {
+        let Some(model) = asked_model(request).or(configured.model.as_deref()) else {
             return Err(unresolved(
                 "the program names no model, and the server has no default one".to_owned(),
             )
@@ -154,7 +164,7 @@ mod tests {
     fn model_of(config: &ModelConfig, request: &InferenceRequest) -> Result<String, u16> {
         let resolved = Resolver::new(config).unwrap().resolve(request);
         resolved
-            .map(|resolved| resolved.model_ref())
+            .map(|resolved| format!("{}/{}", resolved.endpoint.kind(), resolved.model))
             .map_err(|failure| failure.into_response().status().as_u16())
     }
 
@@ -181,15 +191,10 @@ mod tests {
         let unset = ModelConfig::default();
         let keyless = ModelConfig { model: Some("gpt-5".to_owned()), ..ModelConfig::default() };
         let nameless = ModelConfig { model: None, ..local() };
-        let mut desktop = request(None, None);
-        desktop.desktop_session = Some(true);
         let table = [
             (&unset, request(None, Some("m"))),
             (&keyless, request(None, None)),
             (&nameless, request(None, None)),
-            (&local(), request(Some("openai"), Some("m"))),
-            (&local(), request(Some("Boardwalk"), None)),
-            (&local(), desktop),
         ];
         for (config, request) in table {
             assert_eq!(model_of(config, &request), Err(422), "{request:?}");

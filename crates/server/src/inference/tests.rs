@@ -15,16 +15,19 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use trestle_contract::ids::RunId;
 use trestle_contract::inference::{InferenceFrame, InferenceResult};
-use trestle_store::{RelayTurn, StoreError, StoreResult, TurnMeter, TurnRow};
+use trestle_store::{ProviderRow, RelayTurn, StoreError, StoreResult, TurnMeter, TurnRow};
 use trestle_testkit::model_server::{
     Fault, HttpFault, Match, ModelServer, Outcome, Repeat, Script, ScriptTurn, ScriptUsage,
 };
 
 use super::config::ModelConfig;
 use super::ledger::Ledger;
+use super::named::Providers;
 use super::relay::Relay;
 use crate::keys::Keys;
 use crate::vault::Vault;
+
+mod named;
 
 /// Rows in memory, with the store's rule: the first row of a key stays.
 #[derive(Default)]
@@ -66,6 +69,17 @@ impl Ledger for Rows {
     }
 }
 
+/// Providers in memory.
+#[derive(Default)]
+struct Book(Mutex<HashMap<String, (ProviderRow, Option<Vec<u8>>)>>);
+
+#[async_trait]
+impl Providers for Book {
+    async fn named(&self, name: &str) -> StoreResult<Option<(ProviderRow, Option<Vec<u8>>)>> {
+        Ok(self.0.lock().unwrap().get(name).cloned())
+    }
+}
+
 impl Rows {
     fn all(&self) -> Vec<TurnMeter> {
         self.rows.lock().unwrap().values().cloned().collect()
@@ -92,6 +106,7 @@ impl Rows {
 struct World {
     model: ModelServer,
     rows: Arc<Rows>,
+    book: Arc<Book>,
     relay: Arc<Relay>,
     vault: Arc<Vault>,
     config: ModelConfig,
@@ -115,9 +130,11 @@ async fn world_with(script: Script, change: impl FnOnce(&mut ModelConfig)) -> Wo
     let data = tempfile::tempdir().unwrap();
     let vault = Arc::new(Vault::new(&Keys::open(data.path()).unwrap()));
     let rows = Arc::new(Rows::default());
-    let relay = Arc::new(Relay::with_ledger(&config, rows.clone(), Arc::clone(&vault)).unwrap());
+    let book = Arc::new(Book::default());
+    let relay =
+        Arc::new(Relay::with_ledger(&config, rows.clone(), book.clone(), Arc::clone(&vault)).unwrap());
     let url = serve(Arc::clone(&relay)).await;
-    World { model, rows, relay, vault, config, url, _data: data }
+    World { model, rows, book, relay, vault, config, url, _data: data }
 }
 
 async fn serve(relay: Arc<Relay>) -> String {
@@ -372,9 +389,13 @@ async fn a_turn_with_a_key_is_finished_without_its_client_and_a_repeat_gets_its_
     );
 
     // Another process with the same store.
-    let relay =
-        Arc::new(Relay::with_ledger(&world.config, world.rows.clone(), Arc::clone(&world.vault)).unwrap());
-    let url = serve(relay).await;
+    let relay = Relay::with_ledger(
+        &world.config,
+        world.rows.clone(),
+        world.book.clone(),
+        Arc::clone(&world.vault),
+    );
+    let url = serve(Arc::new(relay.unwrap())).await;
     let frames = ask(&url, "run1", &body).await;
     assert_eq!(result(&frames).turn.text, "finished all the same");
 

@@ -101,7 +101,10 @@ fn readable(cell: &Cell) -> bool {
     cell.method == Method::GET
         && !matches!(
             cell.template.as_str(),
-            "/v1/orgs/{org}/secrets" | "/v1/orgs/{org}/runners" | "/v1/orgs/{org}/runner-pools"
+            "/v1/orgs/{org}/secrets"
+                | "/v1/orgs/{org}/runners"
+                | "/v1/orgs/{org}/runner-pools"
+                | "/v1/orgs/{org}/inference-providers"
         )
 }
 

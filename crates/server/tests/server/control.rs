@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::rows;
 use crate::world::{Answer, Session, World, frame, line};
 
 #[tokio::test]
@@ -209,7 +210,7 @@ fn body_of(session: &Session, suffix: &str) -> Value {
         }
         "artifacts/a/signed-url" => json!({ "ttlSeconds": 60 }),
         "children" => json!({ "slug": "child", "input": null, "ordinal": 0 }),
-        _ => json!({}),
+        other => rows::valid_body(other),
     }
 }
 
@@ -402,102 +403,4 @@ async fn a_released_run_is_queued_again_at_once() {
     assert_eq!(world.run(&session.run).await["status"], "pending");
     let second = world.session_of(&session.runner).await;
     assert_eq!(second.run, session.run);
-}
-
-/// Every row of the Runner Control API whose engine does not exist yet.
-#[tokio::test]
-async fn rows_without_an_engine_answer_in_the_right_shape() {
-    let world = World::start().await;
-    let workflow = world.deploy("w", json!({})).await;
-    let session = world.session(&workflow, Value::Null).await;
-    let (get, post) = (Method::GET, Method::POST);
-    let rows = [
-        (&post, "liveview", json!({ "frames": ["AA=="] }), 204, Value::Null),
-        (&get, "liveview/wanted", Value::Null, 200, json!({ "wanted": false })),
-        (&get, "inference/providers", Value::Null, 200, json!({ "providers": [] })),
-        (&post, "oidc/token", json!({ "audience": "a" }), 422, json!("UNSUPPORTED")),
-        (&post, "mcp/token", json!({ "serverUrl": "http://x" }), 403, json!("FORBIDDEN")),
-        (&post, "tools/web_search", json!({ "query": "q" }), 422, json!("UNSUPPORTED")),
-        (
-            &post,
-            "workspace/reserve",
-            json!({ "totalBytes": 1 }),
-            200,
-            json!({ "ok": false, "reason": "not_eligible" }),
-        ),
-        (&post, "workspace/manifest/read", json!({}), 200, json!({ "manifest": null, "generation": null })),
-        (
-            &post,
-            "workspace/manifest/write",
-            json!({ "manifest": "{}", "expected": null, "totalBytes": 1 }),
-            422,
-            json!("UNSUPPORTED"),
-        ),
-        (&post, "workspace/packs/exists", json!({ "digests": ["a"] }), 200, json!({ "existing": [] })),
-        (
-            &post,
-            "workspace/packs/presign",
-            json!({ "op": "put", "digests": ["a"] }),
-            200,
-            json!({ "urls": {} }),
-        ),
-        (&post, "workspace/packs/delete", json!({ "digests": ["a"] }), 422, json!("UNSUPPORTED")),
-        (&post, "workspace/hydrate-url", Value::Null, 200, json!({ "url": null })),
-        (&post, "workspace/persist-url", json!({ "sizeBytes": 1 }), 200, json!({ "url": null })),
-        (&post, "schedules", json!({ "slug": "w", "cron": "* * * * *" }), 422, json!("UNSUPPORTED")),
-        (
-            &post,
-            "inputs",
-            json!({ "seq": 1, "humanInput": { "key": "k", "prompt": "p" } }),
-            422,
-            json!("UNSUPPORTED"),
-        ),
-        (&get, "inputs/1", Value::Null, 422, json!("UNSUPPORTED")),
-        (&get, "journal/1", Value::Null, 404, json!("NOT_FOUND")),
-        (&post, "journal", json!({ "seq": 1 }), 422, json!("UNSUPPORTED")),
-        (&post, "suspend", json!({ "seq": 1 }), 422, json!("UNSUPPORTED")),
-    ];
-    for (method, suffix, body, status, expected) in &rows {
-        for _ in 0..2 {
-            let body = (!body.is_null()).then(|| body.clone());
-            let answer = world.control(&session, (*method).clone(), suffix, body).await;
-            assert_eq!(answer.status, *status, "{suffix} {answer:?}");
-            match expected {
-                Value::String(code) => {
-                    assert_eq!(answer.code(), code, "{suffix}");
-                    assert!(!answer.hint().is_empty(), "{suffix}");
-                }
-                Value::Null => assert!(answer.text.is_empty(), "{suffix}"),
-                body => assert_eq!(&answer.body, body, "{suffix}"),
-            }
-        }
-    }
-    // Together with the rows that have an engine, these are all.
-    let engines = [
-        "claim",
-        "renew",
-        "release",
-        "finalize",
-        "version",
-        "usage",
-        "usage/tokens",
-        "credit",
-        "cancel",
-        "telemetry",
-        "inference",
-        "secrets/resolve",
-        "artifacts",
-        "artifacts/presign",
-        "artifacts/commit",
-        "artifacts/{artifact}/signed-url",
-        "children",
-        "children/{child}",
-    ];
-    let document = trestle_server::openapi();
-    for template in document["paths"].as_object().unwrap().keys() {
-        let Some(suffix) = template.strip_prefix("/runner/v1/runs/{run}/") else { continue };
-        let plain = suffix.replace("{seq}", "1");
-        let known = engines.contains(&suffix) || rows.iter().any(|row| row.1 == plain);
-        assert!(known, "{suffix} is in no table");
-    }
 }

@@ -7,6 +7,7 @@ use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use trestle_store::Store as _;
 
 use crate::world::{Answer, PATIENCE, Session, World, frame, line};
 
@@ -356,4 +357,63 @@ async fn a_gap_in_the_order_of_batches_is_waited_for_and_then_shown() {
     let started = Instant::now();
     assert_eq!(reader.event().await.unwrap().0, 1_000_009);
     assert!(started.elapsed() < Duration::from_secs(8));
+}
+
+/// The reference example: two lost attempts, then a good one.
+#[tokio::test]
+async fn a_run_that_crashed_twice_tells_its_statuses_in_order_and_leaves_nothing_open() {
+    let world = World::start().await;
+    let workflow = world.deploy("w", json!({})).await;
+    let run = world.trigger(&workflow, Value::Null).await;
+    let mut reader = Reader::open(&world, &run, "", None).await;
+    let runners = [world.runner().await, world.runner().await, world.runner().await];
+    for (attempt, runner) in (1_u64..).zip(&runners) {
+        let session = world.leased(runner).await;
+        let claimed = world.claim_run(&session, Some("process")).await;
+        assert_eq!(claimed.status, 201, "{claimed:?}");
+        let base = (claimed.body["lastEventCursor"].as_u64().unwrap() / 1_000_000 + 1) * 1_000_000;
+        let stamped = |at: u64, mut body: Value| {
+            body["t"] = world.store.now_ms().into();
+            frame(&run, base + at, body)
+        };
+        let frames = [
+            stamped(1, json!({ "kind": "run_status", "status": "running" })),
+            stamped(2, json!({ "kind": "turn_started", "agentId": "agent-1" })),
+            stamped(3, json!({ "kind": "text_start", "blockId": "text-1" })),
+        ];
+        assert_eq!(world.send_frames(&session, &frames).await.status, 204);
+        if attempt == 3 {
+            let rest = [
+                stamped(4, json!({ "kind": "text_end", "blockId": "text-1" })),
+                stamped(5, json!({ "kind": "turn_ended", "agentId": "agent-1", "reason": "complete" })),
+            ];
+            assert_eq!(world.send_frames(&session, &rest).await.status, 204);
+            assert_eq!(world.finalize(&session, Value::Null).await.status, 204);
+        } else {
+            let body = json!({ "workerId": "w1", "reason": "crashed" });
+            assert_eq!(world.control(&session, Method::POST, "release", Some(body)).await.status, 204);
+        }
+    }
+    let mut told = Vec::new();
+    let mut open = BTreeSet::new();
+    let mut last = (0, 0);
+    while let Some((cursor, event)) = reader.event().await {
+        let t = event["t"].as_u64().unwrap();
+        assert!(cursor > last.0 && t >= last.1, "{event}");
+        last = (cursor, t);
+        match event["kind"].as_str().unwrap() {
+            "run_status" => {
+                assert!(open.is_empty(), "{open:?} are open at {event}");
+                told.push(event["status"].as_str().unwrap().to_owned());
+            }
+            "turn_started" | "text_start" => drop(open.insert(event["kind"].as_str().unwrap().to_owned())),
+            "turn_ended" => assert!(open.remove("turn_started"), "{event}"),
+            "text_end" => assert!(open.remove("text_start"), "{event}"),
+            other => assert_ne!(other, "output", "a program that returned nothing has none"),
+        }
+    }
+    assert_eq!(
+        told,
+        ["queued", "pending", "running", "pending", "running", "pending", "running", "completed"]
+    );
 }

@@ -82,8 +82,13 @@ async fn no_secret_value_is_ever_written_to_the_data_directory() {
     world.handle.stop();
     world.handle.stopped().await;
     world.store.close().await;
+    assert_nowhere_in(world.path(), CANARY);
+}
+
+/// That no file of a data directory holds a text.
+pub(crate) fn assert_nowhere_in(directory: &std::path::Path, text: &str) {
     let mut files = 0;
-    let mut open = vec![world.path().to_owned()];
+    let mut open = vec![directory.to_owned()];
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
@@ -93,8 +98,7 @@ async fn no_secret_value_is_ever_written_to_the_data_directory() {
             }
             files += 1;
             let bytes = std::fs::read(&path).unwrap();
-            let needle = CANARY.as_bytes();
-            assert!(!bytes.windows(needle.len()).any(|window| window == needle), "{}", path.display());
+            assert!(!bytes.windows(text.len()).any(|window| window == text.as_bytes()), "{}", path.display());
         }
     }
     assert!(files >= 4, "{files}");

@@ -93,12 +93,13 @@ impl SqliteStore {
 
     async fn shut_down(&self) {
         if let Some((stop, task)) = self.closing.lock().await.take() {
+            // Readers first: whoever closes last puts the log into the database, and only the writer may.
+            self.readers.close().await;
             // The writer listens until it has ended; if it has, there is nothing to stop.
             let _ = stop.send(());
             if let Err(error) = task.await {
                 tracing::error!(%error, "the writer ended early");
             }
-            self.readers.close().await;
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The real binary, started as a person starts it, with everything it touches below one temporary directory.
 #![allow(dead_code, unreachable_pub, clippy::disallowed_methods)]
 
+pub mod calls;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -77,7 +79,10 @@ impl Machine {
 
     pub fn up_with(&self, flags: &[&str], environment: &[(&str, &str)]) -> Up<'_> {
         let data = self.home.path().join("data");
-        let mut command = self.trestle(["up", "--data", data.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+        let mut command = self.trestle(["up", "--data", data.to_str().unwrap()]);
+        if !flags.contains(&"--listen") {
+            command.args(["--listen", "127.0.0.1:0"]);
+        }
         command.args(flags).envs(environment.iter().copied());
         let running = Running::start(command);
         running.wait_for("admin token:");

@@ -49,6 +49,16 @@ fn a_folder_without_descriptor_or_with_two_is_no_package() {
 }
 
 #[test]
+fn only_javascript_is_built_and_python_says_when() {
+    only_error(
+        &Package::new().file("main.py", "def run(input, context):\n    return 1\n"),
+        "main.py: Python programs cannot be built yet",
+        "TypeScript",
+        ErrorCode::Unsupported,
+    );
+}
+
+#[test]
 fn descriptor_problems_come_with_their_lines() {
     let package =
         Package::inside("").file("workflow.jsonc", "{\n  \"slug\": \"a b\",\n  \"triggers\": []\n}\n");

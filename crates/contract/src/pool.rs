@@ -14,6 +14,10 @@ use crate::bounds::{BoundedInt, BoundedString, EpochMs, Token};
 use crate::ids::{AssignmentId, EnvironmentId, LeaseId, OrgId, RunId, RunnerId, WorkflowId};
 use crate::tolerant::{nullable, objects, present};
 
+mod granted;
+
+pub use granted::{GrantedClaim, PersistenceScope};
+
 /// The revision of the pool protocol that this crate describes.
 pub const CONTRACT_VERSION: u64 = 1;
 /// The most labels that a runner may register with.

@@ -48,7 +48,7 @@ impl Capacity {
             counts.active += 1;
             counts.alive += 1;
         });
-        Slot { capacity: self.clone(), lent: false }
+        Slot { capacity: self.clone(), lent: false, over: false }
     }
 
     fn has_room(&self) -> bool {
@@ -67,16 +67,24 @@ impl Capacity {
 pub(crate) struct Slot {
     capacity: Capacity,
     lent: bool,
+    over: bool,
 }
 
 impl Slot {
     /// Lends the slot while the run only waits, and takes it back.
     pub(crate) fn lend(&mut self, waiting: bool) {
-        if self.lent == waiting {
+        if self.lent == waiting || self.over {
             return;
         }
         self.lent = waiting;
         self.capacity.change(|counts| if waiting { counts.active -= 1 } else { counts.active += 1 });
+    }
+
+    /// Gives the slot to the next run: this one is over for the control plane. Its process counts as alive
+    /// until it is cleaned up.
+    pub(crate) fn finish(&mut self) {
+        self.lend(true);
+        self.over = true;
     }
 }
 
@@ -112,6 +120,25 @@ mod tests {
         chain[0].lend(false);
         assert!(!capacity.has_room());
         drop(chain);
+        assert_eq!(*capacity.shared.counts.lock().unwrap(), Counts::default());
+    }
+
+    #[test]
+    fn a_run_that_is_over_makes_room_at_once_and_counts_as_alive_until_it_is_cleaned_up() {
+        let capacity = Capacity::new(1);
+        let mut over = Vec::new();
+        for _ in 0..ALIVE_PER_SLOT {
+            let mut slot = capacity.take();
+            assert!(!capacity.has_room());
+            slot.finish();
+            // What it still reports of waiting changes nothing.
+            slot.lend(false);
+            over.push(slot);
+        }
+        assert!(!capacity.has_room(), "no more than four are cleaned up for one slot");
+        over.pop();
+        assert!(capacity.has_room());
+        drop(over);
         assert_eq!(*capacity.shared.counts.lock().unwrap(), Counts::default());
     }
 

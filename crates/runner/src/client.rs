@@ -6,9 +6,10 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use trestle_contract::pool::{
-    ClaimResponse, Declaration, HeartbeatRequest, HeartbeatResponse, LeaseReleaseRequest, PollResponse,
-    RegisterRequest, RegisterResponse,
+    ClaimResponse, Declaration, GrantedClaim, HeartbeatAction, HeartbeatRequest, HeartbeatResponse,
+    LeaseReleaseRequest, PollResponse, RegisterRequest, RegisterResponse,
 };
+use trestle_contract::{LeaseId, RunId};
 use url::Url;
 
 use crate::RunnerError;
@@ -43,12 +44,41 @@ pub struct PoolClient {
     call_deadline: Duration,
 }
 
+/// Longest `Retry-After` that is followed: a runner that sleeps longer misses its work.
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
+
 /// A claim that was won.
 #[derive(Debug)]
 pub struct Claimed {
     /// What the control plane handed over.
-    pub claim: ClaimResponse,
+    pub claim: GrantedClaim,
     /// Length of the assignment lease as the server's own clock measures it.
+    pub lease: Duration,
+}
+
+/// What became of a claim.
+#[derive(Debug)]
+pub enum ClaimAnswer {
+    /// The run is this runner's.
+    Won(Box<Claimed>),
+    /// Another runner was first.
+    Lost,
+    /// The run is this runner's, and the answer cannot be used. Where its lease could be read all the same, it
+    /// has to be given back: nobody else gets the run before the lease ends.
+    Unusable {
+        /// The lease and its run.
+        lease: Option<(LeaseId, RunId)>,
+        /// What is wrong with the answer.
+        error: RunnerError,
+    },
+}
+
+/// A beat that was heard.
+#[derive(Debug)]
+pub struct Beaten {
+    /// What the control plane wants.
+    pub action: HeartbeatAction,
+    /// Length of the lease from before the beat was sent.
     pub lease: Duration,
 }
 
@@ -80,6 +110,11 @@ impl PoolClient {
         Ok(Self { http, base, declaration, poll_deadline, call_deadline })
     }
 
+    /// The connections of this client, for what is no pool call.
+    pub(crate) fn http(&self) -> &reqwest::Client {
+        &self.http
+    }
+
     /// Redeems a registration token.
     ///
     /// # Errors
@@ -100,29 +135,31 @@ impl PoolClient {
         read(answer, "poll", StatusCode::OK, "poll response").await
     }
 
-    /// Claims an offer; `None` when another runner won.
+    /// Claims an offer.
     ///
     /// # Errors
-    /// Any answer but 200 and 409.
-    pub async fn claim(
-        &self,
-        token: &SecretString,
-        assignment: &str,
-    ) -> Result<Option<Claimed>, RunnerError> {
+    /// Any answer but 200 and 409, and none.
+    pub async fn claim(&self, token: &SecretString, assignment: &str) -> Result<ClaimAnswer, RunnerError> {
         let path = format!("/runner/v1/pool/assignments/{}/claim", utf8_percent_encode(assignment, SEGMENT));
         let answer = self.post("claim", &path, Some(token), &self.declaration, self.call_deadline).await?;
         if answer.status() == StatusCode::CONFLICT {
-            return Ok(None);
+            return Ok(ClaimAnswer::Lost);
         }
-        let granted =
-            header(&answer, LEASE_HEADER).and_then(|length| length.parse().ok()).map(Duration::from_millis);
-        let server_time = header(&answer, "date").and_then(http_date_ms);
-        let claim: ClaimResponse = read(answer, "claim", StatusCode::OK, "claim response").await?;
-        let lease = granted.unwrap_or_else(|| lease_length(claim.lease_expires_at.get(), server_time));
-        Ok(Some(Claimed { lease, claim }))
+        let terms = Terms::of(&answer);
+        let answer = expect(answer, "claim", &[StatusCode::OK]).await?;
+        let body = bounded(answer, "claim").await?;
+        let claim = match parse::<ClaimResponse>(&body, "claim response") {
+            Ok(claim) => claim.into(),
+            Err(error) => match GrantedClaim::from_older_body(&body) {
+                Some(claim) => claim,
+                None => return Ok(ClaimAnswer::Unusable { lease: salvaged(&body), error }),
+            },
+        };
+        let lease = terms.length(claim.lease_expires_at.get());
+        Ok(ClaimAnswer::Won(Box::new(Claimed { claim, lease })))
     }
 
-    /// Beats for a lease; `None` when the lease is lost.
+    /// Beats for a lease, and waits so long for the answer; `None` when the lease is lost.
     ///
     /// # Errors
     /// Any answer but 200 and 409.
@@ -130,20 +167,23 @@ impl PoolClient {
         &self,
         token: &SecretString,
         beat: &HeartbeatRequest,
-    ) -> Result<Option<HeartbeatResponse>, RunnerError> {
-        let answer = self
-            .post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, self.call_deadline)
-            .await?;
+        within: Duration,
+    ) -> Result<Option<Beaten>, RunnerError> {
+        let answer = self.post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, within).await?;
         if answer.status() == StatusCode::CONFLICT {
             return Ok(None);
         }
-        read(answer, "heartbeat", StatusCode::OK, "heartbeat response").await.map(Some)
+        let terms = Terms::of(&answer);
+        let heard: HeartbeatResponse =
+            read(answer, "heartbeat", StatusCode::OK, "heartbeat response").await?;
+        let lease = terms.length(heard.lease_expires_at.get());
+        Ok(Some(Beaten { action: heard.action, lease }))
     }
 
-    /// Removes this runner for good.
+    /// Removes this runner for good. A token that is dead already is as good as removed.
     ///
     /// # Errors
-    /// Any answer but 200 and 204.
+    /// Any answer but 200, 204 and 401.
     pub async fn deregister(&self, token: &SecretString) -> Result<(), RunnerError> {
         let answer = self
             .post(
@@ -154,7 +194,8 @@ impl PoolClient {
                 self.call_deadline,
             )
             .await?;
-        expect(answer, "deregister", &[StatusCode::NO_CONTENT, StatusCode::OK]).await.map(drop)
+        let good = [StatusCode::NO_CONTENT, StatusCode::OK, StatusCode::UNAUTHORIZED];
+        expect(answer, "deregister", &good).await.map(drop)
     }
 
     /// Gives a leased run back, so that it need not wait for the lease to run out.
@@ -210,10 +251,11 @@ async fn expect(
         return Ok(answer);
     }
     let status = answer.status().as_u16();
+    let retry_after = header(&answer, "retry-after").and_then(retry_after);
     let body = bounded(answer, operation).await.unwrap_or_default();
     let text = str::from_utf8(&body)
         .unwrap_or_else(|error| str::from_utf8(&body[..error.valid_up_to()]).unwrap_or_default());
-    Err(RunnerError::Refused { operation, status, text: text.chars().take(500).collect() })
+    Err(RunnerError::Refused { operation, status, text: text.chars().take(500).collect(), retry_after })
 }
 
 async fn read<T: DeserializeOwned>(
@@ -223,9 +265,56 @@ async fn read<T: DeserializeOwned>(
     what: &'static str,
 ) -> Result<T, RunnerError> {
     let answer = expect(answer, operation, &[good]).await?;
-    let body = bounded(answer, operation).await?;
-    serde_json::from_slice(&body)
-        .map_err(|error| RunnerError::InvalidAnswer { what, problem: error.to_string() })
+    parse(&bounded(answer, operation).await?, what)
+}
+
+/// Reads a body; a failure names the place as `member.inner`, or `(root)`.
+fn parse<T: DeserializeOwned>(body: &[u8], what: &'static str) -> Result<T, RunnerError> {
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let invalid = |place: &str, error: &dyn std::fmt::Display| RunnerError::InvalidAnswer {
+        what,
+        problem: format!("{}: {error}", if place == "." { "(root)" } else { place }),
+    };
+    let value = serde_path_to_error::deserialize(&mut json)
+        .map_err(|error| invalid(&error.path().to_string(), error.inner()))?;
+    json.end().map_err(|error| invalid(".", &error))?;
+    Ok(value)
+}
+
+/// The lease that an answer grants although it cannot be used as a whole.
+fn salvaged(body: &[u8]) -> Option<(LeaseId, RunId)> {
+    #[derive(serde::Deserialize)]
+    struct Lease {
+        lease_id: LeaseId,
+        run_id: RunId,
+    }
+    serde_json::from_slice::<Lease>(body).ok().map(|lease| (lease.lease_id, lease.run_id))
+}
+
+/// What the headers of an answer say about the lease that it grants.
+struct Terms {
+    granted: Option<Duration>,
+    server_time: Option<u64>,
+}
+
+impl Terms {
+    fn of(answer: &Response) -> Self {
+        Self {
+            granted: header(answer, LEASE_HEADER)
+                .and_then(|length| length.parse().ok())
+                .map(Duration::from_millis),
+            server_time: header(answer, "date").and_then(http_date_ms),
+        }
+    }
+
+    fn length(&self, expires_at: u64) -> Duration {
+        self.granted.unwrap_or_else(|| lease_length(expires_at, self.server_time))
+    }
+}
+
+/// The wait that a refusal asks for, in seconds; dates are rare enough to be left to the own schedule.
+fn retry_after(text: &str) -> Option<Duration> {
+    text.trim().parse().ok().map(|seconds| Duration::from_secs(seconds).min(LONGEST_RETRY_AFTER))
 }
 
 async fn bounded(mut answer: Response, operation: &'static str) -> Result<Vec<u8>, RunnerError> {
@@ -307,6 +396,36 @@ mod tests {
         assert_eq!(lease_length(300_000, Some(210_000)), Duration::from_secs(90));
         assert_eq!(lease_length(300_000, None), Duration::from_secs(90));
         assert_eq!(lease_length(0, Some(210_000)), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_fit_names_the_place() {
+        let parsed =
+            |text: &str| parse::<PollResponse>(text.as_bytes(), "poll response").unwrap_err().to_string();
+        let offer =
+            r#"{"assignment":{"assignment_id":"a","run_id":"r","org_id":"o","runs_on":"x","queued_at":-1}}"#;
+        let text = parsed(offer);
+        assert!(text.starts_with("Invalid poll response:\n  assignment.queued_at: "), "{text}");
+        let text = parsed("{}");
+        assert!(text.starts_with("Invalid poll response:\n  (root): missing field"), "{text}");
+        assert!(parsed(r#"{"assignment":null} x"#).contains("(root): trailing"));
+        assert!(parsed(r#"{"assignment":null,"action":"continue"}"#).contains("  action: "));
+    }
+
+    #[test]
+    fn the_lease_of_an_unusable_claim_is_still_found() {
+        let lease = salvaged(br#"{"lease_id":"l","run_id":"r","surprise":1}"#).unwrap();
+        assert_eq!((lease.0.as_str(), lease.1.as_str()), ("l", "r"));
+        assert!(salvaged(br#"{"lease_id":"l"}"#).is_none());
+        assert!(salvaged(b"<html>").is_none());
+    }
+
+    #[test]
+    fn a_wait_that_is_asked_for_is_followed_up_to_five_minutes() {
+        assert_eq!(retry_after(" 7 "), Some(Duration::from_secs(7)));
+        assert_eq!(retry_after("86400"), Some(Duration::from_secs(300)));
+        assert_eq!(retry_after("-1"), None);
+        assert_eq!(retry_after("Tue, 01 Dec 2026 02:46:08 GMT"), None);
     }
 
     #[test]

@@ -20,6 +20,11 @@ pub struct Config {
     pub prestart: usize,
     /// End after the first run that was executed. Since 0.1.0.
     pub once: bool,
+    /// End after so long a time without a run. Never by default. Since 0.1.0.
+    pub idle_limit: Option<Duration>,
+    /// Labels that this machine is known to be registered with: an offer that asks for others is not claimed.
+    /// Since 0.1.0.
+    pub labels: Option<Vec<String>>,
     /// The Node to use; `node` on PATH by default. Since 0.1.0.
     pub node: Option<PathBuf>,
     /// The executable that is started as run process, with `__run` as its first argument. Since 0.1.0.
@@ -44,12 +49,20 @@ pub struct Timing {
     pub retry_base: Duration,
     /// Longest wait after a failed call.
     pub retry_ceiling: Duration,
+    /// Shortest time between two polls after one that brought nothing; doubles up to `poll_gap`.
+    pub poll_gap_first: Duration,
+    /// Longest time between two polls that bring nothing and are not held by the server.
+    pub poll_gap: Duration,
+    /// How long the process of a cancelled run may go on before it is ended from here.
+    pub cancel_grace: Duration,
     /// Time between two heartbeats of a lease; a sixth of the lease if that is less.
     pub heartbeat: Duration,
     /// Time between two looks at the lease deadline.
     pub deadline_check: Duration,
     /// What a run process gets between the request to end and the kill.
     pub grace: Duration,
+    /// When a prestarted slot is replaced while its run goes on; when the run is over, at once.
+    pub refill_after: Duration,
     /// How long a drain waits for runs before it gives them back.
     pub drain: Duration,
 }
@@ -58,12 +71,16 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             poll_deadline: Duration::from_secs(60),
-            call_deadline: Duration::from_secs(30),
+            call_deadline: Duration::from_secs(15),
             retry_base: Duration::from_millis(500),
             retry_ceiling: Duration::from_secs(30),
+            poll_gap_first: Duration::from_millis(100),
+            poll_gap: Duration::from_secs(5),
+            cancel_grace: Duration::from_secs(10),
             heartbeat: Duration::from_secs(15),
             deadline_check: Duration::from_secs(1),
             grace: Duration::from_secs(5),
+            refill_after: Duration::from_millis(100),
             drain: Duration::from_secs(600),
         }
     }
@@ -77,6 +94,8 @@ impl Default for Config {
             slots: std::thread::available_parallelism().map_or(1, usize::from),
             prestart: 1,
             once: false,
+            idle_limit: None,
+            labels: None,
             node: None,
             executable: PathBuf::from("/proc/self/exe"),
             forwarded_env: Vec::new(),
@@ -87,7 +106,7 @@ impl Default for Config {
 }
 
 /// Entries of a daemon's environment that run processes get, and nothing else.
-const FORWARDED: [&str; 9] = [
+const FORWARDED: [&str; 11] = [
     "PATH",
     "LANG",
     "HTTPS_PROXY",
@@ -97,6 +116,9 @@ const FORWARDED: [&str; 9] = [
     "NO_PROXY",
     "no_proxy",
     "NODE_USE_ENV_PROXY",
+    // Where run processes show their runs; programs do not get these.
+    "TRESTLE_RUN_LOG_FILE",
+    "BOARDWALK_RUN_LOG_FILE",
 ];
 
 /// Picks the entries that run processes get out of `environment`.

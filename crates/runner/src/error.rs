@@ -1,5 +1,6 @@
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use trestle_contract::error::ErrorCode;
 
@@ -16,6 +17,8 @@ pub enum RunnerError {
         status: u16,
         /// The first 500 characters of the answer.
         text: String,
+        /// How long the answer asks to wait.
+        retry_after: Option<Duration>,
     },
     /// The control plane could not be reached, or did not answer in time.
     #[error("{operation} failed: {source}")]
@@ -47,6 +50,22 @@ pub enum RunnerError {
         url: String,
         /// Pool.
         pool: String,
+    },
+    /// The identity saved under this name is of another origin: the same host by another scheme, say.
+    #[error("the saved identity is of {saved}, not of {asked}")]
+    OtherOrigin {
+        /// The control plane that the identity was made for.
+        saved: String,
+        /// The one that was asked for.
+        asked: String,
+    },
+    /// One run process after the other could not be started.
+    #[error("{count} runs in a row could not be started, the last one because: {reason}")]
+    CannotStart {
+        /// How many.
+        count: u32,
+        /// Why the last one could not.
+        reason: String,
     },
     /// A file or directory of the runner cannot be used.
     #[error("{action} {}: {source}", path.display())]
@@ -82,6 +101,7 @@ impl RunnerError {
             Self::Refused { status: 403, .. } => ErrorCode::Forbidden,
             Self::Refused { status: 409, .. } => ErrorCode::Conflict,
             Self::NotRegistered { .. } => ErrorCode::NotFound,
+            Self::OtherOrigin { .. } => ErrorCode::Conflict,
             Self::Interpreter(_) => ErrorCode::UnsupportedRuntime,
             Self::Address { .. } | Self::InvalidAnswer { .. } => ErrorCode::ValidationFailed,
             _ => ErrorCode::InternalError,
@@ -114,8 +134,14 @@ impl RunnerError {
                     "run `trestle runner register --url {url} --token TOKEN`, with a token from `trestle runner token --pool {pool}`"
                 )
             }
+            Self::OtherOrigin { saved, .. } => {
+                format!("use --url {saved}, or keep this one's identity apart with --identity-dir")
+            }
+            Self::CannotStart { .. } => {
+                "the runner gave the runs back and ended; look for a full disk, a missing interpreter, or limits of this user".to_owned()
+            }
             Self::WorkDirectoryLocked { .. } => {
-                "stop the other runner, or give this one its own --work-dir".to_owned()
+                "this identity is in use by another process: stop it, or register a second runner with its own --identity-dir".to_owned()
             }
             Self::Interpreter(error) => error.hint().to_owned(),
             Self::File { .. } => {
@@ -123,6 +149,23 @@ impl RunnerError {
             }
             _ => return None,
         })
+    }
+
+    /// How long to wait before the next try, if the control plane said so.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Refused { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// Whether the request may have been executed although no answer came, or will be if sent again.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Unreachable { .. } => true,
+            Self::Refused { status, .. } => matches!(status, 429 | 500..=599),
+            _ => false,
+        }
     }
 
     pub(crate) fn file(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {

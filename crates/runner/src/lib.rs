@@ -6,19 +6,25 @@
 
 mod assignment;
 mod capacity;
+mod claim_env;
 mod client;
 mod config;
 mod enroll;
 mod error;
+mod heartbeat;
 mod identity;
+mod offers;
+mod pace;
+mod run_output;
 mod runner;
 mod slot_process;
 mod standby;
+mod unsent_result;
 mod work_directory;
 
-pub use client::{Claimed, PoolClient};
+pub use client::{Beaten, ClaimAnswer, Claimed, PoolClient};
 pub use config::{Config, Timing, forwarded_env};
-pub use enroll::{Enrolment, deregister, host_name, redeem, register};
+pub use enroll::{Enrolment, Registered, deregister, host_name, own_arch, own_os, redeem, register, save};
 pub use error::RunnerError;
-pub use identity::{Identity, IdentityDirectory};
+pub use identity::{Identity, IdentityDirectory, Joined};
 pub use runner::{Ended, Handle, Runner};

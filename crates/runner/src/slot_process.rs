@@ -7,6 +7,7 @@ use std::time::Duration;
 use trestle_sandbox::slot::{self, Assignment, NodeRuntime, SlotCommand, SlotReader, SlotReport, SlotWriter};
 use trestle_sandbox::{Isolation, Process, ProcessSpec, Stdio, unix_pair};
 
+use crate::run_output::RunOutput;
 use crate::{Config, RunnerError};
 
 /// The number under which a run process finds its end of the slot socket.
@@ -19,6 +20,7 @@ pub(crate) struct SlotProcess {
     pub(crate) reader: SlotReader,
     pub(crate) writer: SlotWriter,
     pub(crate) directory: SlotDirectory,
+    output: RunOutput,
 }
 
 impl SlotProcess {
@@ -30,6 +32,25 @@ impl SlotProcess {
         prestart: bool,
     ) -> Result<Self, RunnerError> {
         let directory = SlotDirectory::create(&config.work_dir)?;
+        match Self::start_in(&directory, config, isolation, node, prestart).await {
+            Ok((process, reader, writer)) => {
+                let output = RunOutput::follow(&process);
+                Ok(Self { process, reader, writer, directory, output })
+            }
+            Err(error) => {
+                directory.remove().await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn start_in(
+        directory: &SlotDirectory,
+        config: &Config,
+        isolation: &dyn Isolation,
+        node: &NodeRuntime,
+        prestart: bool,
+    ) -> Result<(Process, SlotReader, SlotWriter), RunnerError> {
         let pair = unix_pair().map_err(RunnerError::file("make a socket pair for", directory.path()));
         let (own, theirs) = pair?;
         let mut args: Vec<OsString> =
@@ -45,14 +66,14 @@ impl SlotProcess {
             env: config.forwarded_env.iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd: directory.path().to_owned(),
             stdin: Stdio::Null,
-            stdout: Stdio::Inherit,
-            stderr: Stdio::Inherit,
+            stdout: Stdio::Pipe,
+            stderr: Stdio::Pipe,
             extra_fds: vec![(theirs, SLOT_DESCRIPTOR)],
         };
         let process = isolation.spawn(spec).await?;
         let (reader, writer) =
             slot::open(own).map_err(RunnerError::file("open the socket of", directory.path()))?;
-        Ok(Self { process, reader, writer, directory })
+        Ok((process, reader, writer))
     }
 
     /// Waits until the interpreter stands by; false when the process ended instead.
@@ -81,6 +102,7 @@ impl SlotProcess {
         if let Err(error) = self.process.terminate(grace).await {
             tracing::warn!(%error, "run_process_not_ended");
         }
+        self.output.finish().await;
         self.directory.remove().await;
     }
 }

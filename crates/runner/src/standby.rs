@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -48,11 +49,44 @@ impl Starter {
     }
 }
 
-/// Run processes that stand by. Each serves one run; a new one is started for each that was taken.
+/// Run processes that stand by. Each serves one run; a new one is started for each that was taken: when its
+/// run is over, or a moment after its start, so that the two do not compete for the cores.
 pub(crate) struct Standby {
     ready: mpsc::Receiver<SlotProcess>,
     wanted: mpsc::Sender<()>,
     filler: tokio::task::JoinHandle<()>,
+    refill_after: std::time::Duration,
+}
+
+/// Asks for the replacement of a process that was taken, when it is dropped at the latest. It keeps nobody
+/// from stopping.
+#[derive(Debug)]
+pub(crate) struct Refill {
+    wanted: mpsc::WeakSender<()>,
+    asked: Arc<AtomicBool>,
+}
+
+impl Refill {
+    /// Asks as well when so much time has passed.
+    fn new(wanted: &mpsc::Sender<()>, after: std::time::Duration) -> Self {
+        let (wanted, asked) = (wanted.downgrade(), Arc::new(AtomicBool::new(false)));
+        let late = Self { wanted: wanted.clone(), asked: Arc::clone(&asked) };
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            drop(late);
+        });
+        Self { wanted, asked }
+    }
+}
+
+impl Drop for Refill {
+    fn drop(&mut self) {
+        if !self.asked.swap(true, Ordering::Relaxed)
+            && let Some(wanted) = self.wanted.upgrade()
+        {
+            let _ = wanted.try_send(());
+        }
+    }
 }
 
 impl Standby {
@@ -63,15 +97,16 @@ impl Standby {
         for _ in 0..count {
             let _ = wanted.try_send(());
         }
+        let refill_after = starter.config.timing.refill_after;
         let filler = tokio::spawn(fill(starter, wanted_receiver, ready_sender));
-        Self { ready, wanted, filler }
+        Self { ready, wanted, filler, refill_after }
     }
 
-    /// A process that stands by, if one does.
-    pub(crate) fn take(&mut self) -> Option<SlotProcess> {
+    /// A process that stands by, if one does, and what has it replaced.
+    pub(crate) fn take(&mut self) -> Option<(SlotProcess, Refill)> {
         let slot = self.ready.try_recv().ok()?;
-        let _ = self.wanted.try_send(());
-        slot.is_alive().then_some(slot)
+        let refill = Refill::new(&self.wanted, self.refill_after);
+        slot.is_alive().then_some((slot, refill))
     }
 
     /// Ends all that stand by.
@@ -117,5 +152,37 @@ async fn fill(starter: Starter, mut wanted: mpsc::Receiver<()>, ready: mpsc::Sen
         if let Ok(Some(slot)) = started {
             slot.discard(grace).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test]
+    async fn a_taken_slot_is_replaced_once_when_its_run_is_over_or_after_a_moment() {
+        let (wanted, mut asked) = mpsc::channel(4);
+        let short = Refill::new(&wanted, HOUR);
+        assert!(asked.try_recv().is_err(), "its run has only begun");
+        drop(short);
+        assert!(asked.try_recv().is_ok());
+
+        let long = Refill::new(&wanted, Duration::from_millis(1));
+        assert_eq!(asked.recv().await, Some(()), "a long run keeps nobody waiting");
+        drop(long);
+        assert!(asked.try_recv().is_err(), "the same slot was asked for twice");
+    }
+
+    #[tokio::test]
+    async fn a_run_that_goes_on_does_not_hold_up_the_end_of_standing_by() {
+        let (wanted, mut asked) = mpsc::channel(4);
+        let running = Refill::new(&wanted, HOUR);
+        drop(wanted);
+        assert_eq!(asked.recv().await, None);
+        drop(running);
     }
 }

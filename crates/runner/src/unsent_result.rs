@@ -114,4 +114,52 @@ mod tests {
         std::fs::remove_file(directory.path().join(UNSENT_RESULT)).unwrap();
         assert!(UnsentResult::find(directory.path(), "http://plane", &run).is_none());
     }
+
+    /// A run that its process has finished and could not tell, at a control plane that checks what it gets.
+    async fn unsent() -> (trestle_testkit::control_plane::FakeControlPlane, UnsentResult, SecretString) {
+        use trestle_testkit::control_plane::{FakeControlPlane, FakeRun, Options};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let plane = FakeControlPlane::start(Options::default()).await.unwrap();
+        let token = plane.lease(FakeRun::new("01RUN", Vec::new()).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let text = format!(
+            r#"{{"url":"{}/runner/v1/runs/01RUN/finalize","body":{{"status":"completed","output":[1],"workerId":"w"}}}}"#,
+            plane.url()
+        );
+        std::fs::write(directory.path().join(UNSENT_RESULT), text).unwrap();
+        let run = RunId::new("01RUN").unwrap();
+        let found = UnsentResult::find(directory.path(), &plane.url(), &run).unwrap();
+        (plane, found, SecretString::from(token))
+    }
+
+    fn in_ms(ms: i64) -> i64 {
+        BootClock.now_ms() + ms
+    }
+
+    #[tokio::test]
+    async fn a_result_is_sent_through_refusals_and_lost_answers_and_is_stored_once() {
+        use trestle_testkit::control_plane::Fault;
+        let (plane, result, token) = unsent().await;
+        for fault in [Fault::Refuse(503), Fault::CutBefore, Fault::LoseAnswer, Fault::Refuse(500)] {
+            plane.fault("finalize", fault, 1);
+        }
+        let http = reqwest::Client::new();
+        assert_eq!(result.send(&http, &token, in_ms(60_000)).await, Sent::Stored);
+        assert_eq!(plane.finalized("01RUN").unwrap().output.get(), "[1]");
+        assert_eq!(plane.violations(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_result_of_a_run_that_somebody_else_has_is_refused_and_one_without_an_answer_is_given_up() {
+        use trestle_testkit::control_plane::Fault;
+        let (plane, result, token) = unsent().await;
+        let http = reqwest::Client::new();
+        plane.fault("finalize", Fault::Refuse(503), 1_000);
+        assert_eq!(result.send(&http, &token, in_ms(300)).await, Sent::Unanswered);
+        assert!(plane.finalized("01RUN").is_none());
+        let (plane, result, token) = unsent().await;
+        plane.displace("01RUN");
+        assert_eq!(result.send(&http, &token, in_ms(60_000)).await, Sent::Refused);
+        assert!(plane.finalized("01RUN").is_none());
+    }
 }

@@ -279,7 +279,7 @@ async fn claim(
             api_token: token(RunTokenKind::Api)?,
         },
         env: literals(&version.manifest)?,
-        byo_providers: Vec::new(),
+        byo_providers: crate::providers::listed_for(&state, &run.id).await?,
     };
     Ok(with_lease(Reply::ok(answer), length))
 }
@@ -362,6 +362,30 @@ async fn deregister(
     runner: RunnerAuth,
     Json(DeregisterRequest {}): Json<DeregisterRequest>,
 ) -> Answer<StatusCode> {
-    state.store().remove_runner(runner.id()).await?;
+    remove_runner(&state, runner.id()).await?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Removes a runner. What it held starts over elsewhere at once: a machine that is not trusted any more, or is
+/// gone, keeps no run until a lease ends.
+pub(crate) async fn remove_runner(state: &State, runner: &RunnerId) -> Answer<()> {
+    for (run, fate) in state.store().remove_runner(runner).await? {
+        tracing::info!(%run, ?fate, %runner, "a run was taken back from a removed runner");
+        state.relay().stop_run(&run);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    fn size<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// Ten thousand polls wait at a time: each keeps this for its whole hold.
+    #[test]
+    fn a_parked_poll_is_a_few_kilobytes() {
+        let bytes = size(super::poll as fn(_, _, _) -> _);
+        assert!(bytes < 4096, "{bytes} bytes");
+    }
 }

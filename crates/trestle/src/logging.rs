@@ -12,6 +12,8 @@ pub(crate) fn start(default: &str) {
     let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     let builder =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    // A run process outlives the reader of its log by a moment; that must not end it before its work is done.
+    let builder = builder.log_internal_errors(false);
     // A second start (in a test) is refused and harmless: the first one stays.
     let _ = if std::env::var("TRESTLE_LOG_FORMAT").is_ok_and(|format| format == "json") {
         builder.json().flatten_event(true).try_init()

@@ -57,6 +57,10 @@ async fn start(terminal: &Terminal, flags: Flags<'_>) -> Result<u8, CliError> {
         host: flags.has("--host"),
         work_dir: flags.path("--work-dir"),
         once: flags.has("--once"),
+        idle: None,
+        name: None,
+        labels: Vec::new(),
+        token: None,
         identity: IdentityOptions { identity_dir: flags.path("--identity-dir") },
         work: WorkOptions {
             slots: Some(1),
@@ -65,8 +69,18 @@ async fn start(terminal: &Terminal, flags: Flags<'_>) -> Result<u8, CliError> {
             node: std::env::var_os("TRESTLE_NODE").map(PathBuf::from),
         },
     };
-    let log = if flags.has("--debug") || flags.has("--verbose") { "debug" } else { "info" };
-    runner_commands::start(terminal, args, log).await
+    let level = std::env::var("BOARDWALK_RUNNER_LOG_LEVEL").unwrap_or_default().to_ascii_lowercase();
+    let debug = std::env::var("BOARDWALK_RUNNER_DEBUG").is_ok_and(|value| value == "1");
+    let log = match level.as_str() {
+        _ if debug || flags.has("--debug") || flags.has("--verbose") => "debug",
+        "debug" | "warn" | "error" => &level,
+        _ => "info",
+    };
+    // The reference ends with 0 after every drain, and never joins a pool by itself.
+    match runner_commands::start(terminal, args, log, None).await? {
+        runner_commands::EXIT_DRAINED => Ok(trestle_cli::EXIT_COMPLETED),
+        code => Ok(code),
+    }
 }
 
 async fn deregister(terminal: &Terminal, flags: Flags<'_>) -> Result<u8, CliError> {

@@ -100,9 +100,9 @@ fn nothing_that_a_run_started_outlives_it() {
     support::eventually("the slot is removed", || !slot.exists());
     let marker = slot.to_str().unwrap();
     assert_eq!(processes_with(marker), Vec::<i32>::new());
-    let slots = up.data.join("runner/work/slots");
+    let slots = slot.parent().unwrap();
     assert_eq!(fs::read_dir(slots).unwrap().count(), 0);
-    assert_eq!(fs::read_dir(up.data.join("runner/work/leases")).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(slots.with_file_name("leases")).unwrap().count(), 0);
     up.stop().ok();
 }
 

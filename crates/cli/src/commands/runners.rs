@@ -1,5 +1,8 @@
 use serde_json::value::RawValue;
-use trestle_contract::api::{PoolList, RegistrationToken, RunnerList};
+use trestle_contract::ErrorCode;
+use trestle_contract::api::{
+    EnrolRunnerRequest, EnrolRunnerResponse, PoolList, RegistrationToken, RunnerList,
+};
 
 use crate::client::segment;
 use crate::commands::{print, table};
@@ -13,9 +16,11 @@ use crate::{CliError, Client, Terminal};
 pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result<u8, CliError> {
     let organisation = segment(&client.organisation().await?);
     let path = format!("/v1/orgs/{organisation}/runners");
+    let pools_path = format!("/v1/orgs/{organisation}/runner-pools");
     if json {
-        let body: Box<RawValue> = client.get(&path).await?;
-        print(terminal, &crate::pretty_json(body.get()))?;
+        let runners: RowsOf = client.get(&path).await?;
+        let pools: RowsOf = client.get(&pools_path).await?;
+        super::print_json(terminal, &RowsOf { runners: runners.runners, pools: pools.pools })?;
         return Ok(crate::EXIT_COMPLETED);
     }
     let list: RunnerList = client.get(&path).await?;
@@ -23,7 +28,7 @@ pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result
         terminal.note("no runners; `trestle runner token` starts adding one");
         return Ok(crate::EXIT_COMPLETED);
     }
-    let pools: PoolList = client.get(&format!("/v1/orgs/{organisation}/runner-pools")).await?;
+    let pools: PoolList = client.get(&pools_path).await?;
     let rows: Vec<Vec<String>> = list
         .runners
         .iter()
@@ -45,10 +50,63 @@ pub async fn runners(terminal: &Terminal, client: &Client, json: bool) -> Result
                 format!("seen={seen}"),
                 row.id.to_string(),
                 labels,
+                row.drain_reason.as_ref().map(|reason| format!("({reason})")).unwrap_or_default(),
             ]
         })
         .collect();
     print(terminal, &table(&rows))?;
+    Ok(crate::EXIT_COMPLETED)
+}
+
+/// The rows of one of the two lists, as the server wrote them.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct RowsOf {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    runners: Option<Box<RawValue>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pools: Option<Box<RawValue>>,
+}
+
+/// Enrols a runner without a registration token.
+///
+/// # Errors
+/// When a member does not fit or the server refuses.
+pub async fn enrol_runner(
+    client: &Client,
+    organisation: &str,
+    request: &EnrolRunnerRequest,
+) -> Result<EnrolRunnerResponse, CliError> {
+    client.post(&format!("/v1/orgs/{}/runners", segment(organisation)), request).await
+}
+
+/// Removes a runner; one that is gone already counts as removed.
+///
+/// # Errors
+/// When the server refuses or cannot be reached.
+pub async fn delete_runner(client: &Client, runner: &str) -> Result<(), CliError> {
+    match client.delete(&format!("/v1/runners/{}", segment(runner))).await {
+        Err(error) if error.code == ErrorCode::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// `trestle runner drain|resume ID`.
+///
+/// # Errors
+/// When there is no such runner, or the server cannot be reached.
+pub async fn change_runner(
+    terminal: &Terminal,
+    client: &Client,
+    runner: &str,
+    drain: bool,
+) -> Result<u8, CliError> {
+    let action = if drain { "drain" } else { "resume" };
+    client.act(&format!("/v1/runners/{}/{action}", segment(runner))).await?;
+    terminal.note(if drain {
+        "it finishes what it has, claims nothing more and ends"
+    } else {
+        "it may claim again; start it if it ended"
+    });
     Ok(crate::EXIT_COMPLETED)
 }
 

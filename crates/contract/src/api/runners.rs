@@ -104,6 +104,9 @@ pub struct RunnerRow {
     pub version: Option<String>,
     /// When it was enrolled.
     pub created_at: EpochMs,
+    /// Why it is draining.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_reason: Option<String>,
 }
 
 /// `GET /v1/orgs/{slug}/runners`, response.

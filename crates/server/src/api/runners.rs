@@ -60,6 +60,16 @@ pub(super) fn routes(table: &mut Table) {
     );
     table.add(
         Route::api(
+            Method::POST,
+            "/v1/runners/{runner}/resume",
+            Reach::Administer,
+            "Lets a drained runner claim again",
+        )
+        .empty(StatusCode::NO_CONTENT),
+        resume,
+    );
+    table.add(
+        Route::api(
             Method::DELETE,
             "/v1/runners/{runner}",
             Reach::Administer,
@@ -136,6 +146,7 @@ fn shown(state: &State, row: trestle_store::RunnerRow) -> Answer<RunnerRow> {
         last_seen_at: row.last_seen_at.map(EpochMs::saturating_signed),
         version: row.version,
         created_at: EpochMs::saturating_signed(row.created_at),
+        drain_reason: row.drain_reason,
     })
 }
 
@@ -185,10 +196,18 @@ async fn drain(FromState(state): FromState<State>, Segments(runner): Segments<St
     Ok(StatusCode::NO_CONTENT)
 }
 
+async fn resume(
+    FromState(state): FromState<State>,
+    Segments(runner): Segments<String>,
+) -> Answer<StatusCode> {
+    state.store().resume_runner(&runner_id(&runner)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
 async fn remove(
     FromState(state): FromState<State>,
     Segments(runner): Segments<String>,
 ) -> Answer<StatusCode> {
-    state.store().remove_runner(&runner_id(&runner)?).await?;
+    crate::pool::remove_runner(&state, &runner_id(&runner)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -75,7 +75,7 @@ pub(crate) async fn a_removed_runner_has_no_token_any_more(factory: Arc<dyn Fact
     let run = bench.store.run(&held.run).await.unwrap();
     assert_eq!((run.status, run.attempt), (RunStatus::Pending, 2));
     let other = bench.runner("two", &[]).await;
-    let again = bench.running(&other).await;
+    let again = bench.start(&other).await;
     assert_eq!(again.run, held.run);
     bench.complete(&again).await.unwrap();
 }

@@ -109,9 +109,16 @@ impl Session {
             Err(reason) => return self.give_back(&control, reason.word()).await,
         };
         lease.granted(sent, granted.length_ms);
+        let server_ms = match (granted.answer.lease_until, granted.length_ms) {
+            (Some(until), Some(length_ms)) => Some(until.get_signed().saturating_sub(length_ms)),
+            _ => None,
+        };
         let claim = granted.answer;
         control.fence_by(lease.clone());
         let held = self.hold(control, lease, sent, run_id, &claim);
+        if let Some(server_ms) = server_ms {
+            held.emitter.catch_up_with(server_ms);
+        }
         held.emitter.emit(EventBody::RunStatus { status: RunStatus::Running, error: None });
         let attempt = self.attempt(&held, starting, &claim).await;
         self.conclude(held, attempt).await
@@ -229,6 +236,8 @@ impl Session {
             )),
         ];
         let ending = run_program(node, &files, &capabilities, socket, &self.reports).await;
+        // Nobody waits for its files to be gone: the end of the run comes first.
+        tokio::task::spawn_blocking(move || drop(files));
         if !self.patiently(capabilities.reports_delivered()).await {
             tracing::warn!("not every report of used tokens was delivered in time");
         }

@@ -66,6 +66,8 @@ pub struct Timing {
     pub runner_gone: Duration,
     /// Time for the release of a run on `SIGTERM`, after the program is gone.
     pub release: Duration,
+    /// Time after which a run counts as settled: what only its start needed is given back.
+    pub settled: Duration,
 }
 
 impl Default for Timing {
@@ -103,6 +105,7 @@ impl Default for Timing {
             fence_margin: seconds(5),
             runner_gone: millis(1_500),
             release: seconds(2),
+            settled: millis(500),
         }
     }
 }
@@ -140,13 +143,15 @@ impl Timing {
             tool_answer: cut(real.tool_answer),
             shell_grace: cut(real.shell_grace),
             pipe_drain: deadline(real.pipe_drain),
-            program_exit: deadline(real.program_exit),
+            // A busy machine must not decide whether a program was through with printing.
+            program_exit: real.program_exit,
             budget_check: cut(real.budget_check),
             finalize_backoff: cut(real.finalize_backoff),
             fence_check: cut(real.fence_check).max(Duration::from_millis(1)),
             fence_margin: cut(real.fence_margin),
             runner_gone: deadline(real.runner_gone),
             release: deadline(real.release),
+            settled: cut(real.settled),
         }
     }
 }

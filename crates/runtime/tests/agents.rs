@@ -170,3 +170,55 @@ async fn a_secret_never_reaches_the_model_or_the_events_of_an_agent() {
     let everything = plane.everything();
     assert!(!everything.contains("canary"), "{everything}");
 }
+
+#[tokio::test]
+async fn a_drop_after_a_reset_is_recovered_too_and_only_the_last_text_counts() {
+    let plane = plane("one_agent.mjs").await;
+    plane.set_model(|number, _| match number {
+        1 => ModelAnswer::Broken(vec![delta("void"), json!({ "t": "reset" }), delta("void too")]),
+        _ => ModelAnswer::Lines(vec![delta("whole"), result("whole")]),
+    });
+    assert_eq!(output_of(&plane).await, "whole");
+    let kinds: Vec<String> =
+        plane.events().iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect();
+    let last_reset = kinds.iter().rposition(|kind| kind == "turn_reset").unwrap();
+    assert_eq!(kinds.iter().filter(|kind| *kind == "turn_reset").count(), 2, "{kinds:?}");
+    let after: String = plane.events()[last_reset..]
+        .iter()
+        .filter(|event| event["kind"] == "text_delta")
+        .map(|event| event["text"].as_str().unwrap().to_owned())
+        .collect();
+    assert_eq!(after, "whole");
+    let calls = plane.calls("inference");
+    assert!(calls.iter().all(|call| call.raw == calls[0].raw), "the same turn key in every attempt");
+    assert_eq!(plane.calls("usage/tokens").len(), 1);
+}
+
+#[tokio::test]
+async fn the_word_of_a_models_provider_is_not_asked_for_again() {
+    let plane = plane("one_agent.mjs").await;
+    plane.set_model(|_, _| {
+        ModelAnswer::Status(
+            502,
+            json!({ "error": { "code": "PROVIDER_ERROR", "message": "the model is gone" } }),
+        )
+    });
+    assert_eq!(run(&plane).await, SlotOutcome::Failed { code: "PROVIDER_ERROR".into() });
+    assert_eq!(plane.error()["message"], "the model is gone");
+    assert_eq!(plane.calls("inference").len(), 1);
+}
+
+#[tokio::test]
+async fn cost_and_cached_tokens_of_a_brokered_turn_are_kept() {
+    let program = "import { agent, usage } from '@trestle/workflow'; \
+        export default async () => { await agent('say', { builtins: 'none' }); return (await usage.get()).usd.spent; }";
+    let plane = Plane::start(&[("index.mjs", program)]).await;
+    plane.set_model(|_, _| {
+        let turn = json!({ "text": "hi", "toolCalls": [], "wantsTools": false,
+            "usage": { "inputTokens": 50, "outputTokens": 4, "cachedReadTokens": 30, "cachedWriteTokens": 10 } });
+        ModelAnswer::Lines(vec![json!({ "t": "result", "modelRef": "m", "costMicros": 1_250_000, "contextTokens": 8_000, "turn": turn })])
+    });
+    assert_eq!(output_of(&plane).await, 1.25);
+    let report = &plane.calls("usage/tokens")[0].body;
+    assert_eq!((&report["cachedReadTokens"], &report["cachedWriteTokens"]), (&json!(30), &json!(10)));
+}

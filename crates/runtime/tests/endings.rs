@@ -458,3 +458,24 @@ async fn the_runs_log_shows_the_run_without_its_secrets_and_goes_with_it_or_stay
         assert!(!text.contains("value-of-the-key"));
     }
 }
+
+#[tokio::test]
+async fn a_process_that_stood_still_for_longer_than_its_lease_does_nothing_any_more() {
+    let program = "import { artifacts, sleep } from '@trestle/workflow'; \
+        export default async () => { console.log('there'); for (let i = 0; ; i++) { console.log(`line ${i}`); await artifacts.write(`file-${i}`, 'text/plain', 'x').catch(() => {}); await sleep(5); } }";
+    let lease = Duration::from_secs(4);
+    let fake = Fake::start(program, lease, |_| {}).await;
+    let mut process = fake.begin(fake.options()).await;
+    fake.until_line("there").await;
+    let pid = nix::unistd::Pid::from_raw(process.process.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    // Answers of before may still be on their way out.
+    tokio::time::timeout(lease, std::future::pending::<()>()).await.unwrap_err();
+    let before = fake.plane.exchanges().len();
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    assert_eq!(process.outcome().await, SlotOutcome::LeaseLost);
+    let after: Vec<String> = fake.operations().split_off(before);
+    assert!(after.is_empty(), "asked for after the lease was over: {after:?}");
+    assert!(fake.plane.finalized(RUN).is_none());
+    process.assert_tidy();
+}

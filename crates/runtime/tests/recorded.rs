@@ -205,7 +205,10 @@ async fn same_as_recorded(
     let plane = ours(&recording, program, scale, prepare).await;
     let (theirs, their_tokens) = split(recording.steps());
     let (ours, our_tokens) = split(steps_of(&plane));
-    let ours: Vec<Step> = ours.into_iter().map(original_code).collect();
+    // Compute time is told from half a second on; a slow machine tells it where the recorded one had none.
+    let is_charged = theirs.iter().any(|step| step.call == "POST usage");
+    let ours = ours.into_iter().filter(|step| is_charged || step.call != "POST usage");
+    let ours: Vec<Step> = ours.map(original_code).collect();
     let theirs: Vec<Step> = theirs.into_iter().map(original_code).collect();
     assert_eq!(ours, theirs, "{name}");
     assert_eq!(our_tokens, their_tokens, "{name}");

@@ -98,8 +98,12 @@ impl Flow {
             if before.is_full {
                 return;
             }
-            let changed = tokio::time::timeout(silence, seen.changed()).await;
-            if changed.is_err() && before.held_up == 0 {
+            let is_silent = tokio::time::timeout(silence, seen.changed()).await.is_err();
+            if !is_silent || before.held_up > 0 {
+                continue;
+            }
+            // This process may have been too busy to read: what lies in the pipe is read now.
+            if tokio::time::timeout(silence / 4, seen.changed()).await.is_err() {
                 return;
             }
         }

@@ -39,6 +39,8 @@ struct State {
     mirror: Option<Mirror>,
     /// Time of the last event: a wall clock that is set back does not set events back.
     last_ms: i64,
+    /// How far this machine's clock is behind the control plane's, whose own events come before these.
+    behind_ms: i64,
     emitted: u64,
     oldest_frame: Option<Instant>,
     flush_until: u64,
@@ -70,6 +72,7 @@ impl Emitter {
             spool: Spool::new(directory),
             mirror: None,
             last_ms: 0,
+            behind_ms: 0,
             emitted: 0,
             oldest_frame: None,
             flush_until: 0,
@@ -85,6 +88,11 @@ impl Emitter {
                 settled: watch::Sender::new(0),
             }),
         }
+    }
+
+    /// Makes up for a clock that is behind the control plane's, which says that it is `server_ms` now.
+    pub(crate) fn catch_up_with(&self, server_ms: i64) {
+        self.state().behind_ms = server_ms.saturating_sub(self.shared.clock.now_ms()).max(0);
     }
 
     /// Shows everything from now on in this log too.
@@ -123,7 +131,8 @@ impl Emitter {
                 _ => state.cursors.next(),
             };
             let Ok(cursor) = Cursor::new(cursor) else { continue };
-            state.last_ms = state.last_ms.max(self.shared.clock.now_ms());
+            let now_ms = self.shared.clock.now_ms().saturating_add(state.behind_ms);
+            state.last_ms = state.last_ms.max(now_ms);
             let event = Event {
                 envelope: Envelope {
                     run_id: self.shared.run.clone(),
@@ -187,6 +196,15 @@ impl Emitter {
         drop(state);
         self.shared.settled.send_replace(emitted);
         self.shared.wake.notify_one();
+    }
+
+    /// As if so many events had been emitted and delivered.
+    #[cfg(test)]
+    pub(super) fn skip(&self, events: u64) {
+        let mut state = self.state();
+        for _ in 0..events {
+            state.cursors.next();
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -201,3 +201,107 @@ async fn producers_wait_while_too_much_is_undelivered_and_go_on_afterwards() {
         .await;
     assert_eq!(server.cursors().len(), 8);
 }
+
+fn output(call: &str, text: &str) -> EventBody {
+    EventBody::ToolOutputDelta {
+        tool_call_id: call.into(),
+        stream: StandardStream::Stdout,
+        text: text.into(),
+    }
+}
+
+#[tokio::test]
+async fn a_block_that_is_full_goes_on_in_the_next_one_and_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let emitter = emitter(directory.path(), 0);
+    let server = Server::default();
+    let turn = EventBody::TurnStarted { agent_id: "agent-1".try_into().unwrap(), agent_name: None };
+    delivering(&emitter, &Abort::default(), &server, async {
+        emitter.emit_for("turn-1", turn);
+        // With the start of the turn, all but five places of its block.
+        emitter.skip(999_993);
+        for number in 0..40 {
+            // Two calls in turn: none can be merged with the one before.
+            emitter.emit_for("turn-1", output(&format!("call-{}", number % 2), &number.to_string()));
+        }
+        assert!(flushed(&emitter, 10_000).await);
+    })
+    .await;
+    let mut expected = vec![1_000_001];
+    expected.extend(1_999_995..=1_999_999);
+    expected.extend(2_000_001..=2_000_035);
+    assert_eq!(server.cursors(), expected);
+}
+
+#[tokio::test]
+async fn one_million_two_hundred_thousand_deltas_of_one_block_arrive_whole_and_in_order() {
+    const DELTAS: usize = 1_200_000;
+    let directory = tempfile::tempdir().unwrap();
+    let emitter = emitter(directory.path(), 0);
+    let server = Server::default();
+    delivering(&emitter, &Abort::default(), &server, async {
+        for number in 0..DELTAS {
+            emitter.emit_for("turn-1", output("call", ["a", "b", "c", "d", "e", "f", "g"][number % 7]));
+            if number % 1_000 == 0 {
+                emitter.room().await;
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(flushed(&emitter, 60_000).await);
+    })
+    .await;
+    let cursors = server.cursors();
+    assert!(cursors.is_sorted_by(|one, next| one < next));
+    let stored = server.stored.lock().unwrap();
+    let text: String = stored
+        .iter()
+        .map(|frame| match EventFrame::parse_batch_element(frame).unwrap().1.body {
+            EventBody::ToolOutputDelta { text, .. } => text,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(text.len(), DELTAS);
+    assert!(text.bytes().enumerate().all(|(at, byte)| byte == b"abcdefg"[at % 7]));
+}
+
+#[tokio::test]
+async fn a_wall_clock_that_is_set_back_does_not_set_events_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let clock = Arc::new(trestle_testkit::clock::LyingClock::new(ManualClock::new(1_000_000)));
+    let run = RunId::new("01RUN").unwrap();
+    let emitter = Emitter::new(&run, 0, clock.clone(), Redactor::default(), directory.path().into());
+    let server = Server::default();
+    delivering(&emitter, &Abort::default(), &server, async {
+        for jump in [0, -300_000, 600_000, -300_000] {
+            clock.jump(jump);
+            emitter.emit(line("x"));
+        }
+        assert!(flushed(&emitter, 10_000).await);
+    })
+    .await;
+    let stored = server.stored.lock().unwrap();
+    let times: Vec<u64> = stored
+        .iter()
+        .map(|frame| EventFrame::parse_batch_element(frame).unwrap().1.envelope.t.get())
+        .collect();
+    assert_eq!(times, [1_000_000, 1_000_000, 1_300_000, 1_300_000]);
+}
+
+#[tokio::test]
+async fn a_machine_whose_clock_is_behind_does_not_stamp_before_the_control_plane() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Server::default();
+    let mut times = Vec::new();
+    for server_ms in [1_500, 400] {
+        let emitter = emitter(directory.path(), 0);
+        emitter.catch_up_with(server_ms);
+        delivering(&emitter, &Abort::default(), &server, async {
+            emitter.emit(line(&server_ms.to_string()));
+            assert!(flushed(&emitter, 10_000).await);
+        })
+        .await;
+        let stored = server.stored.lock().unwrap();
+        times.push(EventFrame::parse_batch_element(stored.last().unwrap()).unwrap().1.envelope.t.get());
+    }
+    assert_eq!(times, [1_500, 1_000], "a clock that is ahead stays as it is");
+}

@@ -1,9 +1,16 @@
 // The connection to the host: the JSON-RPC client and the active host.
 import { createRequire } from "node:module";
-import { connect as connectSocket } from "node:net";
 import {
   HostError, agentWireOptions, artifactBody, compact, encodeCanonical, isFilled, isObject, isText,
 } from "./values.mjs";
+
+/**
+ * Loads a part when it is needed: of the SDK, what most programs never use; of Node, a module without all of its
+ * exports, which an import would take.
+ */
+export const load = createRequire(import.meta.url);
+
+const { connect: connectSocket } = load("node:net");
 
 // Taken before any program code runs, which may replace these.
 const parseJson = JSON.parse;
@@ -503,9 +510,6 @@ export async function getHost() {
     if (connecting === attempt) connecting = undefined;
   }
 }
-
-/** Loads a part of the SDK that most programs never use; they should not wait for it. */
-export const load = createRequire(import.meta.url);
 
 /**
  * Makes a host of stubs the active one, in place of whatever is active. A capability without a stub

@@ -321,3 +321,54 @@ async fn a_webhook_request_that_no_client_would_take_is_left_out_instead_of_endi
         assert!(output["context"]["trigger"].get("request").is_none(), "{request}: {output}");
     }
 }
+
+#[tokio::test]
+async fn more_calls_than_a_connection_may_have_are_refused_and_the_others_go_on() {
+    let plane = plane("flood.mjs").await;
+    let answer = output_of(&plane).await;
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(10_001), &json!("RATE_LIMIT")), "{answer}");
+    assert!(answer["error"]["data"]["hint"].as_str().unwrap().contains("await"), "{answer}");
+}
+
+#[tokio::test]
+async fn nul_bytes_are_data_where_data_goes_and_refused_where_names_go() {
+    let plane = plane("nul_bytes.mjs").await;
+    let output = output_of(&plane).await;
+    let codes: Vec<(&str, &str)> =
+        ["command", "variable", "value", "directory", "equals", "slug", "secret", "input"]
+            .into_iter()
+            .map(|what| (what, output[what]["code"].as_str().unwrap_or("no failure")))
+            .collect();
+    let refused = "VALIDATION_FAILED";
+    assert_eq!(
+        codes,
+        [
+            ("command", refused),
+            ("variable", refused),
+            ("value", refused),
+            ("directory", refused),
+            ("equals", refused),
+            // Names that nothing has.
+            ("slug", "NOT_FOUND"),
+            ("secret", "NOT_FOUND"),
+            ("input", "NOT_FOUND"),
+        ],
+        "{output}"
+    );
+    assert_eq!(output["artifact"]["value"]["name"], "a.bin", "{output}");
+    assert_eq!(plane.calls("artifacts")[0].body["body"], "a\0b");
+    let called = plane.calls("children").into_iter().find(|call| call.body["slug"] == "unknown").unwrap();
+    assert_eq!(called.body["input"], "a\0b");
+}
+
+#[tokio::test]
+async fn a_workspace_that_cannot_be_used_fails_the_run_and_no_other_place_is_taken() {
+    let plane = Plane::start(&[("index.mjs", "export default () => process.cwd()")]).await;
+    let mut process = RunProcess::start(Options::default()).await;
+    let workspace = process.workspace();
+    std::fs::remove_dir(&workspace).unwrap();
+    std::fs::write(&workspace, "a file").unwrap();
+    process.assign(&plane).await;
+    assert_eq!(process.outcome().await, SlotOutcome::Failed { code: "HOST_BUILD_FAILED".into() });
+    assert!(plane.error()["message"].as_str().unwrap().contains("workspace"), "{}", plane.error());
+}

@@ -92,7 +92,10 @@ fn check_schema(schema: &RawJson, input: Option<&RawJson>) -> Answer<()> {
     let mut problems: Vec<String> = validator
         .iter_errors(&value)
         .take(5)
-        .map(|error| format!("{}: {error}", error.instance_path()))
+        .map(|error| {
+            let place = error.instance_path().to_string();
+            format!("{} {error}", if place.is_empty() { "(root)" } else { &place })
+        })
         .collect();
     problems.sort();
     Err(Failure::invalid(format!("the input does not fit the workflow: {}", problems.join("; ")))

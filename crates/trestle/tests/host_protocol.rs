@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use support::calls::Calls;
 use support::{Machine, Up, eventually};
 
 const MANUAL: &str = r#""triggers":[{"kind":"manual"}]"#;
@@ -411,5 +412,41 @@ export default async (input: any, context: any) => {
     }
     assert_ne!(first["home"], second["home"]);
     assert_ne!(first["tmp"], second["tmp"]);
+    up.stop().ok();
+}
+
+#[test]
+fn the_sdk_version_of_an_artifact_reaches_whoever_runs_it() {
+    let machine = Machine::new();
+    let up = machine.up(&["--no-runner"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let calls = Calls::new(&up.url);
+    let runner = runtime.block_on(calls.register(&up.token));
+    for (installed, declared, expected) in
+        [(Some("0.3.10"), None, "0.3.10"), (None, Some("^0.3.11"), "^0.3.11"), (None, None, "*")]
+    {
+        let directory = machine.workflow("old", "export default () => 1;\n");
+        let sdk = directory.join("node_modules/@boardwalk-labs/workflow");
+        let _ = fs::remove_dir_all(directory.join("node_modules"));
+        let _ = fs::remove_file(directory.join("package.json"));
+        if let Some(version) = installed {
+            fs::create_dir_all(&sdk).unwrap();
+            let manifest = json!({ "name": "@boardwalk-labs/workflow", "version": version });
+            fs::write(sdk.join("package.json"), manifest.to_string()).unwrap();
+        }
+        if let Some(range) = declared {
+            let manifest = json!({ "name": "old", "dependencies": { "@boardwalk-labs/workflow": range } });
+            fs::write(directory.join("package.json"), manifest.to_string()).unwrap();
+        }
+        // Another text, so that each deploy is a version of its own.
+        fs::write(directory.join("index.mjs"), format!("export default () => {expected:?};\n")).unwrap();
+        let deployed = up.run(&["deploy", directory.to_str().unwrap(), "--json"]).ok().json();
+        let workflow = deployed["workflowId"].as_str().unwrap();
+        let version = runtime.block_on(async {
+            let run = calls.claimed(&up.token, workflow, &runner).await;
+            calls.get(&run.path("version"), &run.token).await
+        });
+        assert_eq!(version["program"]["sdkVersion"], expected, "{version}");
+    }
     up.stop().ok();
 }

@@ -92,6 +92,9 @@ methods! {
 pub const PHASE: &str = "phase";
 /// The request by which the host asks a program to answer a tool call.
 pub const TOOL_INVOKE: &str = "tool_invoke";
+/// The notification by which the host tells that it no longer waits for an answer. Additive: clients that do not know
+/// it ignore it.
+pub const TOOL_CANCEL: &str = "tool_cancel";
 /// The notification by which the host tells that the run is cancelled.
 pub const CANCEL: &str = "cancel";
 
@@ -507,6 +510,15 @@ pub struct CancelParams {
     pub reason: Option<NonEmptyString>,
 }
 
+/// `tool_cancel`, parameters: the host no longer waits for the answer to one of its requests.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, Copy, Eq)]
+#[serde(deny_unknown_fields)]
+#[serde(remote = "Self")]
+pub struct ToolCancelParams {
+    /// The id of the `tool_invoke` request.
+    pub id: i64,
+}
+
 objects!(
     Empty,
     ReportReturnParams,
@@ -540,5 +552,6 @@ objects!(
     PhaseParams,
     ToolInvokeParams,
     ToolInvokeResult,
-    CancelParams
+    CancelParams,
+    ToolCancelParams
 );

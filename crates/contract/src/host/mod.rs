@@ -25,8 +25,8 @@ pub use methods::{
     CallOpts, CallParams, CallResult, CancelParams, Empty, HumanInputParams, HumanInputReply, IdTokenParams,
     Method, PHASE, PhaseOpts, PhaseParams, ReportReturnParams, ScheduleOpts, ScheduleParams, ScheduleResult,
     SecretGetParams, SecretGetResult, ShellOpts, ShellParams, ShellResult, SleepArg, SleepParams,
-    TOOL_INVOKE, TokenResult, ToolInvokeParams, ToolInvokeResult, UsageDimension, UsageSnapshot,
-    WorkflowRunResult,
+    TOOL_CANCEL, TOOL_INVOKE, TokenResult, ToolCancelParams, ToolInvokeParams, ToolInvokeResult,
+    UsageDimension, UsageSnapshot, WorkflowRunResult,
 };
 pub use options::{
     AgentOpts, Attachment, BrowserGrounding, BrowserOpts, Builtins, BuiltinsPreset, DesktopGrounding,

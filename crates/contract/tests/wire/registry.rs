@@ -60,7 +60,7 @@ pub(crate) fn protocols() -> Vec<Protocol> {
                 BrowserUrlResult, BrowserTitleResult, BrowserScreenshotParams, BrowserSinceParams,
                 BrowserConsoleResult, BrowserNetworkResult, BrowserEvalParams, BrowserEvalResult, ShellParams,
                 ShellResult, IdTokenParams, TokenResult, UsageSnapshot, PhaseParams, ToolInvokeParams,
-                ToolInvokeResult, CancelParams, HostErrorBody),
+                ToolInvokeResult, CancelParams, ToolCancelParams, HostErrorBody),
         },
         Protocol {
             name: "control",

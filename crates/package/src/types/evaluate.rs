@@ -33,7 +33,7 @@ impl<'r> Evaluator<'r> {
     /// What a type comes down to.
     pub(super) fn shape(&mut self, lazy: &Lazy) -> Rc<Shape> {
         let (node, scope) = match lazy {
-            Lazy::Known(shape) => return Rc::clone(shape),
+            Lazy::Known(shape, _) => return Rc::clone(shape),
             Lazy::Written(node, scope) => (node, scope),
         };
         self.steps += 1;
@@ -266,7 +266,7 @@ impl<'r> Evaluator<'r> {
             let Some(mut lazy) = found else { continue };
             for field in fields {
                 let index = Lazy::known(Shape::Literal(Literal::Text(field.clone())));
-                lazy = Lazy::Known(self.indexed(&lazy, &index));
+                lazy = Lazy::of(self.indexed(&lazy, &index));
             }
             return self.shape(&lazy);
         }

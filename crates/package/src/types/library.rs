@@ -6,12 +6,34 @@ use super::evaluate::{Evaluator, beyond};
 use super::operators::union_of;
 use super::shape::{Encoded, Field, Lazy, Record, Shape};
 
+/// Known everywhere, and nothing that JSON could carry.
+const NOT_JSON: [&str; 18] = [
+    "RegExp",
+    "Error",
+    "TypeError",
+    "RangeError",
+    "AggregateError",
+    "Function",
+    "Symbol",
+    "WeakMap",
+    "WeakSet",
+    "WeakRef",
+    "DataView",
+    "Blob",
+    "File",
+    "Request",
+    "Response",
+    "AbortSignal",
+    "ReadableStream",
+    "Iterable",
+];
+
 impl Evaluator<'_> {
     pub(super) fn built_in(&mut self, name: &str, arguments: &[Lazy]) -> Rc<Shape> {
         let first = arguments.first().cloned().unwrap_or_else(|| Lazy::known(Shape::Open));
         let second = arguments.get(1).cloned().unwrap_or_else(|| Lazy::known(Shape::Open));
         Rc::new(match name {
-            "Array" | "ReadonlyArray" | "Iterable" => Shape::List(first),
+            "Array" | "ReadonlyArray" => Shape::List(first),
             "Set" | "ReadonlySet" => Shape::Set(first),
             "Map" | "ReadonlyMap" => match self.keys(&first) {
                 Some(_) => Shape::Map(second),
@@ -43,6 +65,9 @@ impl Evaluator<'_> {
                 Shape::Function { output: Some(output), .. } => return self.shape(&output.clone()),
                 _ => return beyond("the result of a function whose type is not written"),
             },
+            name if NOT_JSON.contains(&name) || name.ends_with("Array") => {
+                return beyond(format!("`{name}` has no form as JSON that could be restored"));
+            }
             _ => return beyond(format!("`{name}` is not declared in the program")),
         })
     }
@@ -58,7 +83,7 @@ impl Evaluator<'_> {
                     if !branches.iter().any(|(_, shape)| matches!(&**shape, Shape::Promise(_))) {
                         return shape;
                     }
-                    let parts = branches.into_iter().map(|(lazy, _)| Lazy::Known(self.awaited(&lazy)));
+                    let parts = branches.into_iter().map(|(lazy, _)| Lazy::of(self.awaited(&lazy)));
                     return Rc::new(Shape::Union(parts.collect()));
                 }
                 _ => return shape,
@@ -79,7 +104,7 @@ impl Evaluator<'_> {
                 for (name, field) in &record.fields {
                     let lazy = match optional {
                         true => field.lazy.clone(),
-                        false if field.optional => Lazy::Known(self.without_nothing(&field.lazy)),
+                        false if field.optional => Lazy::of(self.without_nothing(&field.lazy)),
                         false => field.lazy.clone(),
                     };
                     changed.set(name, Field { lazy, optional });
@@ -87,7 +112,7 @@ impl Evaluator<'_> {
                 Rc::new(Shape::Record(changed))
             }
             Shape::Union(parts) => Rc::new(Shape::Union(
-                parts.iter().map(|part| Lazy::Known(self.with_optional(part, optional))).collect(),
+                parts.iter().map(|part| Lazy::of(self.with_optional(part, optional))).collect(),
             )),
             _ => shape,
         }
@@ -113,8 +138,7 @@ impl Evaluator<'_> {
                 let names = keys.names.into_iter();
                 let literal = |name| Lazy::known(Shape::Literal(super::syntax::Literal::Text(name)));
                 let again = Lazy::known(Shape::Union(names.map(literal).collect()));
-                let parts =
-                    branches.into_iter().map(|(lazy, _)| Lazy::Known(self.picked(&lazy, &again, keep)));
+                let parts = branches.into_iter().map(|(lazy, _)| Lazy::of(self.picked(&lazy, &again, keep)));
                 return Rc::new(Shape::Union(parts.collect()));
             }
             _ => return beyond("a choice of properties of what is no object"),

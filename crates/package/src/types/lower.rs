@@ -7,9 +7,9 @@ use oxc::allocator::Allocator;
 use oxc::ast::ast::{
     Declaration as Declares, ExportDefaultDeclarationKind, FormalParameters, Function,
     ImportDeclarationSpecifier, PropertyKey, Statement, TSEnumDeclaration, TSImportTypeQualifier,
-    TSInterfaceDeclaration, TSLiteral, TSMappedTypeModifierOperator, TSNamespaceDeclaration,
-    TSNamespaceDeclarationBody, TSSignature, TSTupleElement, TSType, TSTypeAliasDeclaration,
-    TSTypeAnnotation, TSTypeName, TSTypeOperatorOperator, TSTypeParameterDeclaration,
+    TSInterfaceDeclaration, TSLiteral, TSMappedTypeModifierOperator, TSMethodSignatureKind,
+    TSNamespaceDeclaration, TSNamespaceDeclarationBody, TSSignature, TSTupleElement, TSType,
+    TSTypeAliasDeclaration, TSTypeAnnotation, TSTypeName, TSTypeOperatorOperator, TSTypeParameterDeclaration,
     TSTypeParameterInstantiation, TSTypeQueryExprName, VariableDeclaration,
 };
 use oxc::parser::Parser;
@@ -330,7 +330,19 @@ fn members(signatures: &[TSSignature<'_>], depth: usize) -> Vec<Member> {
             TSSignature::TSIndexSignature(index) => {
                 Some(Member::Index(node(&index.type_annotation.type_annotation, depth)))
             }
-            TSSignature::TSMethodSignature(method) => Some(Member::Method(key(&method.key)?)),
+            TSSignature::TSMethodSignature(method) => match method.kind {
+                TSMethodSignatureKind::Method => Some(Member::Method(key(&method.key)?)),
+                // An accessor is a property for whoever reads it.
+                TSMethodSignatureKind::Get => Some(Member::Property {
+                    name: key(&method.key)?,
+                    node: method
+                        .return_type
+                        .as_ref()
+                        .map_or_else(open, |annotation| node(&annotation.type_annotation, depth)),
+                    optional: false,
+                }),
+                TSMethodSignatureKind::Set => None,
+            },
             TSSignature::TSCallSignatureDeclaration(_) | TSSignature::TSConstructSignatureDeclaration(_) => {
                 Some(Member::Method("(call)".to_owned()))
             }

@@ -94,9 +94,7 @@ impl Evaluator<'_> {
             },
             Shape::Union(parts) => {
                 let parts = parts.clone();
-                Rc::new(Shape::Union(
-                    parts.iter().map(|part| Lazy::Known(self.indexed(part, index))).collect(),
-                ))
+                Rc::new(Shape::Union(parts.iter().map(|part| Lazy::of(self.indexed(part, index))).collect()))
             }
             _ => beyond("a part of what has no parts"),
         }
@@ -170,7 +168,7 @@ impl Evaluator<'_> {
             let mut alternatives = Vec::new();
             for (branch, _) in branches {
                 let all = rest.iter().cloned().chain([branch]).collect();
-                alternatives.push(Lazy::Known(self.intersection(all)));
+                alternatives.push(Lazy::of(self.intersection(all)));
             }
             return Rc::new(Shape::Union(alternatives));
         }
@@ -213,7 +211,7 @@ impl Evaluator<'_> {
                 Some(known) => {
                     let optional = known.optional && field.optional;
                     let both = vec![known.lazy.clone(), field.lazy.clone()];
-                    Field { lazy: Lazy::Known(self.intersection(both)), optional }
+                    Field { lazy: Lazy::of(self.intersection(both)), optional }
                 }
             };
             record.set(name, joined);
@@ -272,7 +270,7 @@ impl Evaluator<'_> {
                 Modifier::Keep => was_optional,
                 Modifier::Add => true,
                 Modifier::Remove => {
-                    lazy = Lazy::Known(self.without_nothing(&lazy));
+                    lazy = Lazy::of(self.without_nothing(&lazy));
                     false
                 }
             };

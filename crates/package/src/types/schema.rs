@@ -428,7 +428,7 @@ pub(super) fn returned(evaluator: &mut Evaluator<'_>, output: &Lazy) -> Lazy {
                 {
                     output.clone()
                 }
-                _ => Lazy::Known(awaited),
+                _ => Lazy::of(awaited),
             }
         }
         _ => output.clone(),

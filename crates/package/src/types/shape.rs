@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::syntax::{Literal, Node};
 use super::world::ModuleId;
@@ -20,22 +21,28 @@ pub(super) struct Scope {
 #[derive(Debug, Clone)]
 pub(super) enum Lazy {
     Written(Node, Rc<Scope>),
-    Known(Rc<Shape>),
+    /// With a number of its own: an address may be another's later.
+    Known(Rc<Shape>, u64),
 }
 
 impl Lazy {
     pub(super) fn known(shape: Shape) -> Self {
-        Self::Known(Rc::new(shape))
+        Self::of(Rc::new(shape))
+    }
+
+    pub(super) fn of(shape: Rc<Shape>) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self::Known(shape, NEXT.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Equal for types that are certainly equal.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Written(node, scope) => format!("{:p}@{}", Rc::as_ptr(node), scope.key),
-            Self::Known(shape) => match &**shape {
+            Self::Known(shape, number) => match &**shape {
                 Shape::Literal(Literal::Text(text)) => format!("{text:?}"),
                 Shape::Literal(literal) => format!("{literal:?}"),
-                _ => format!("{:p}", Rc::as_ptr(shape)),
+                _ => format!("#{number}"),
             },
         }
     }

@@ -11,7 +11,8 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use trestle_contract::host::{
-    CancelParams, FrameError, HostErrorBody, HostFrame, Method, RequestId, ToolInvokeParams, ToolInvokeResult,
+    CANCEL, CancelParams, FrameError, HostErrorBody, HostFrame, Method, PHASE, RequestId, TOOL_CANCEL,
+    TOOL_INVOKE, ToolCancelParams, ToolInvokeParams, ToolInvokeResult,
 };
 use trestle_contract::{ErrorCode, NonEmptyString, RawJson};
 
@@ -25,11 +26,6 @@ const WAITING_FRAMES: usize = 64;
 const MOST_CALLS: usize = 10_000;
 /// Time for the answers that are queued when a client has stopped sending.
 const LAST_ANSWERS: Duration = Duration::from_millis(500);
-const CANCEL: &str = "cancel";
-const TOOL_INVOKE: &str = "tool_invoke";
-/// Additive: clients that do not know it ignore it.
-const TOOL_CANCEL: &str = "tool_cancel";
-const PHASE: &str = "phase";
 
 /// The way back to the program of one connection.
 pub(crate) struct Peer {
@@ -105,7 +101,7 @@ impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let was_waiting = self.peer.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
         if was_waiting.is_some() {
-            let params = RawJson::encode(&serde_json::json!({ "id": self.id })).ok();
+            let params = RawJson::encode(&ToolCancelParams { id: self.id }).ok();
             let frame = HostFrame::Notification { method: TOOL_CANCEL.into(), params };
             // A queue that is full belongs to a program that does not read: it would not hear this either.
             let _ = self.peer.frames.try_send(frame.to_line());

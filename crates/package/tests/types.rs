@@ -154,6 +154,7 @@ fn every_row_of_the_reference_table_is_derived() {
         ("`${string}`", text()),
         ("10n", json!({ "type": "string", "const": "10", "pattern": "^-?\\d+$" })),
         ("(string)", text()),
+        ("{ get a(): string; set a(value: string) }", object(json!({ "a": text() }), &["a"])),
         ("string & { readonly __brand: 'UserId' }", text()),
         ("(string & {}) | 'auto'", text()),
         ("{ a: string } & { b: number }", object(json!({ "a": text(), "b": number() }), &["a", "b"])),
@@ -413,7 +414,9 @@ fn a_part_that_is_beyond_stays_raw_json_and_is_reported_while_the_rest_is_derive
         ("", "{ a: string; b: Buffer }", "input.b ", "`Uint8Array`"),
         ("", "{ a: string; b: Map<string, number>[] }", "input.b[] ", "`Record`"),
         ("", "{ a: string; b: URL }", "input.b ", "`string`"),
-        ("", "{ a: string; b: RegExp }", "input.b ", "`RegExp` is not declared"),
+        ("", "{ a: string; b: RegExp }", "input.b ", "`RegExp` has no form"),
+        ("", "{ a: string; b: Float64Array }", "input.b ", "`Float64Array` has no form"),
+        ("", "{ a: string; b: Nowhere }", "input.b ", "`Nowhere` is not declared"),
         ("", "{ a: string; b: symbol }", "input.b ", "a symbol"),
         ("", "{ a: string; b: Promise<string> }", "input.b ", "a promise"),
         (
@@ -667,25 +670,33 @@ struct Sample {
     ty: String,
     schema: Value,
     value: Value,
-    /// A value of no alternative of it.
+    /// A value that is none of it.
     wrong: Value,
+    /// Dates, big integers, byte arrays and sets in the value.
+    natives: usize,
 }
 
 fn leaf() -> impl Strategy<Value = Sample> {
-    let sample =
-        |ty: &str, schema: Value, value: Value, wrong: Value| Sample { ty: ty.into(), schema, value, wrong };
+    let sample = |ty: &str, schema: Value, value: Value, wrong: Value, natives| Sample {
+        ty: ty.into(),
+        schema,
+        value,
+        wrong,
+        natives,
+    };
     prop_oneof![
-        Just(sample("string", text(), json!("x"), json!(1))),
-        Just(sample("number", number(), json!(1.5), json!("1"))),
-        Just(sample("boolean", json!({ "type": "boolean" }), json!(true), json!("true"))),
-        Just(sample("Date", date(), json!("2020-01-02T03:04:05.678Z"), json!(0))),
-        Just(sample("bigint", big_integer(), json!("-12"), json!("1.5"))),
-        Just(sample("Uint8Array", bytes(), json!("AQID"), json!([1, 2, 3]))),
+        Just(sample("string", text(), json!("x"), json!(1), 0)),
+        Just(sample("number", number(), json!(1.5), json!("1"), 0)),
+        Just(sample("boolean", json!({ "type": "boolean" }), json!(true), json!("true"), 0)),
+        Just(sample("Date", date(), json!("2020-01-02T03:04:05.678Z"), json!(0), 1)),
+        Just(sample("bigint", big_integer(), json!("-12345678901234567890"), json!("1.5"), 1)),
+        Just(sample("Uint8Array", bytes(), json!("AQID"), json!([1, 2, 3]), 1)),
         Just(sample(
             "'on' | 'off'",
             json!({ "type": "string", "enum": ["on", "off"] }),
             json!("on"),
-            json!("of")
+            json!("of"),
+            0
         )),
     ]
 }
@@ -698,33 +709,90 @@ fn any_type() -> impl Strategy<Value = Sample> {
                 schema: json!({ "type": "array", "items": item.schema }),
                 value: json!([item.value.clone(), item.value]),
                 wrong: json!([item.wrong]),
+                natives: 2 * item.natives,
             }),
             inner.clone().prop_map(|item| Sample {
                 ty: format!("Set<{}>", item.ty),
                 schema: json!({ "type": "array", "items": item.schema, "uniqueItems": true }),
                 value: json!([item.value.clone()]),
                 wrong: json!([item.value.clone(), item.value]),
+                natives: 1 + item.natives,
             }),
             inner.clone().prop_map(|item| Sample {
                 ty: format!("Record<string, {}>", item.ty),
                 schema: json!({ "type": "object", "additionalProperties": item.schema }),
                 value: json!({ "k": item.value, "__proto__": item.value }),
                 wrong: json!({ "k": item.wrong }),
+                natives: 2 * item.natives,
+            }),
+            inner.clone().prop_map(|item| Sample {
+                ty: format!("{{ n: ({}) | null }}", item.ty),
+                natives: item.natives,
+                value: json!({ "n": item.value }),
+                wrong: json!({ "n": item.wrong }),
+                schema: object(json!({ "n": { "anyOf": [item.schema, { "type": "null" }] } }), &["n"]),
             }),
             (inner.clone(), inner.clone()).prop_map(|(a, b)| Sample {
                 ty: format!("[{}, {}]", a.ty, b.ty),
                 schema: json!({ "type": "array", "prefixItems": [a.schema, b.schema], "items": false, "minItems": 2 }),
                 value: json!([a.value, b.value]),
                 wrong: json!([a.value]),
+                natives: a.natives + b.natives,
             }),
             (inner.clone(), inner).prop_map(|(a, b)| Sample {
                 ty: format!("{{ a: {}; b?: {} }}", a.ty, b.ty),
                 schema: object(json!({ "a": a.schema, "b": b.schema }), &["a"]),
                 value: json!({ "a": a.value, "more": 1 }),
                 wrong: json!({ "a": a.value, "b": b.wrong }),
+                natives: a.natives,
             }),
         ]
     })
+}
+
+#[test]
+fn values_of_any_type_are_restored_by_the_derived_schema_and_written_back_the_same() {
+    use proptest::strategy::ValueTree;
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let samples: Vec<Sample> = (0..60).map(|_| any_type().new_tree(&mut runner).unwrap().current()).collect();
+    assert!(samples.iter().filter(|sample| sample.natives > 1).count() > 10);
+    // One module that declares them all, and one derivation.
+    let aliases: Vec<String> =
+        samples.iter().enumerate().map(|(index, sample)| format!("type T{index} = {};", sample.ty)).collect();
+    let fields: Vec<String> = (0..samples.len()).map(|index| format!("t{index}: T{index}")).collect();
+    let (schema, gaps) = input_of(&aliases.join("\n"), &format!("{{ {} }}", fields.join("; ")));
+    let (schema, values) = (schema.unwrap(), samples.iter().enumerate());
+    assert_eq!(gaps, Vec::<String>::new());
+    let values: serde_json::Map<String, Value> =
+        values.map(|(index, sample)| (format!("t{index}"), sample.value.clone())).collect();
+    let script = format!(
+        "import {{ readFileSync }} from 'node:fs';
+         import {{ encodeCanonical, reviveBySchema }} from {:?};
+         const {{ schema, values }} = JSON.parse(readFileSync(process.argv[2], 'utf8'));
+         const natives = (value) => {{
+           if (typeof value === 'bigint' || value instanceof Date || value instanceof Uint8Array) return 1;
+           if (value instanceof Set) return [...value].reduce((sum, item) => sum + natives(item), 1);
+           if (typeof value !== 'object' || value === null) return 0;
+           return Object.keys(value).reduce((sum, key) => sum + natives(value[key]), 0);
+         }};
+         const revived = reviveBySchema(values, schema);
+         const counts = Object.fromEntries(Object.keys(values).map((key) => [key, natives(revived[key])]));
+         console.log(JSON.stringify({{ counts, back: encodeCanonical(revived) }}));",
+        concat!("file://", env!("CARGO_MANIFEST_DIR"), "/../../sdk/typescript/values.mjs")
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("check.mjs");
+    std::fs::write(&file, script).unwrap();
+    let given = folder.path().join("given.json");
+    std::fs::write(&given, json!({ "schema": schema, "values": values }).to_string()).unwrap();
+    let output = std::process::Command::new("node").arg(&file).arg(&given).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (index, sample) in samples.iter().enumerate() {
+        let key = format!("t{index}");
+        assert_eq!(seen["counts"][&key], sample.natives, "{}", sample.ty);
+        assert_eq!(seen["back"][&key], sample.value, "{}", sample.ty);
+    }
 }
 
 proptest! {

@@ -133,6 +133,9 @@ impl From<trestle_store::StoreError> for Failure {
                 let failure = Self::new(code, conflict.to_string());
                 match conflict {
                     Conflict::WorkflowDisabled => failure.hint("enable it: POST /v1/workflows/{id}/enable"),
+                    Conflict::CalledTooDeep => failure.hint(
+                        "look for a workflow that calls itself; workflows.run starts one without waiting",
+                    ),
                     Conflict::IdempotencyKeyReused => {
                         failure.hint("take a new Idempotency-Key for another request")
                     }

@@ -80,6 +80,7 @@ pub(crate) async fn follow(
 mod tests {
     use super::*;
 
+    /// State was read before the listener was there (B4-23): here the watch comes first.
     #[tokio::test]
     async fn a_watch_sees_a_change_between_its_start_and_the_wait() {
         let hub = Hub::new();

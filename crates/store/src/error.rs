@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// The longest chain of runs that wait for each other by `call`, the first one included.
+pub const MAX_CALL_DEPTH: u32 = 32;
+
 /// The result of every store operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -128,4 +131,7 @@ pub enum Conflict {
     /// The name is taken.
     #[error("the name is taken")]
     NameTaken,
+    /// A workflow calls a workflow calls a workflow … more often than anybody means.
+    #[error("workflows call each other more than {MAX_CALL_DEPTH} levels deep")]
+    CalledTooDeep,
 }

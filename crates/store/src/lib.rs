@@ -14,7 +14,7 @@ mod store;
 
 pub use blobs::{BlobExpectation, BlobReader, Blobs, ListedBlob, StoredBlob};
 pub use data_dir::DataDir;
-pub use error::{Conflict, Entity, StoreError, StoreResult};
+pub use error::{Conflict, Entity, MAX_CALL_DEPTH, StoreError, StoreResult};
 pub use model::*;
 pub use options::StoreOptions;
 pub use sqlite::SqliteStore;

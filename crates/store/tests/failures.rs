@@ -186,6 +186,7 @@ async fn integrity(directory: &Path) -> String {
     sqlx::query_scalar("PRAGMA integrity_check").fetch_one(&mut raw(directory).await).await.unwrap()
 }
 
+/// A held snapshot slowed a queue to a crawl (B4-26).
 #[tokio::test]
 async fn a_reader_with_an_old_view_stops_no_writer() {
     let directory = tempfile::tempdir().unwrap();

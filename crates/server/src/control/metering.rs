@@ -3,15 +3,18 @@
 use axum::extract::State as FromState;
 use axum::response::Response;
 use http::{Method, StatusCode};
+use trestle_contract::ErrorCode;
 use trestle_contract::control::{InferenceRequest, TelemetryRequest, TokenUsageRequest, UsageRequest};
+use trestle_contract::descriptor::Manifest;
 use trestle_contract::event::EventFrame;
 use trestle_contract::inference::TokenCounts;
+use trestle_domain::{BudgetCaps, BudgetMeter};
 use trestle_store::{ComputeUsage, TelemetryBatch, TokenReport, TurnTokens};
 
 use super::held;
 use crate::auth::RunAuth;
 use crate::body::{Json, Whole};
-use crate::failure::Answer;
+use crate::failure::{Answer, Failure};
 use crate::providers::is_direct_model;
 use crate::routes::{BodySize, Route, Table};
 use crate::state::State;
@@ -137,5 +140,24 @@ async fn inference(
     Whole(body): Whole,
 ) -> Answer<Response> {
     held(&state, &auth).await?;
-    Ok(state.relay().relay(auth.run(), body).await)
+    let refusal = past_budget(&state, &auth).await?;
+    Ok(state.relay().relay(auth.run(), body, refusal).await)
+}
+
+/// The refusal of a further model turn of a run that has used more than its budget. Its process judges this too, and
+/// before that; this is for one that was started with less knowledge. Compute time is left to the process, which knows
+/// what of it counts.
+async fn past_budget(state: &State, auth: &RunAuth) -> Answer<Option<Failure>> {
+    let run = state.store().run(auth.run()).await?;
+    let version = state.store().version(&run.version).await?;
+    let manifest: Manifest = version.manifest.decode().map_err(Failure::internal)?;
+    let Some(budget) = manifest.descriptor.budget else { return Ok(None) };
+    let caps = BudgetCaps { max_tokens: budget.max_tokens, max_usd: budget.max_usd, ..BudgetCaps::default() };
+    let number = |total: i64| u64::try_from(total).unwrap_or(0);
+    let tokens = number(run.totals.tokens_in).saturating_add(number(run.totals.tokens_out));
+    let used = BudgetMeter::starting_at(tokens, number(run.totals.cost_micros));
+    Ok(used.breach(&caps, 0).map(|breach| {
+        Failure::new(ErrorCode::BudgetExceeded, format!("the budget is used up: {breach}"))
+            .hint("raise the limit under \"budget\" in the descriptor and deploy again")
+    }))
 }

@@ -89,9 +89,10 @@ impl Relay {
         })
     }
 
-    /// Answers `POST inference` of a run.
-    pub(crate) async fn relay(&self, run: &RunId, body: Bytes) -> Response {
-        self.answer(run, body).await.unwrap_or_else(Failure::into_response)
+    /// Answers `POST inference` of a run. With `no_new_turn` none is begun and this is the answer; the repeat of one
+    /// that was begun still gets it.
+    pub(crate) async fn relay(&self, run: &RunId, body: Bytes, no_new_turn: Option<Failure>) -> Response {
+        self.answer(run, body, no_new_turn).await.unwrap_or_else(Failure::into_response)
     }
 
     /// The run has ended or is to end: its turns are broken off, and the provider is stopped.
@@ -110,7 +111,7 @@ impl Relay {
         self.tasks.wait().await;
     }
 
-    async fn answer(&self, run: &RunId, body: Bytes) -> Answer<Response> {
+    async fn answer(&self, run: &RunId, body: Bytes, no_new_turn: Option<Failure>) -> Answer<Response> {
         let digest: [u8; 32] = Sha256::digest(&body).into();
         let heavy = body.len() >= HEAVY_BODY;
         let request = parse(body).await?;
@@ -137,6 +138,9 @@ impl Relay {
         }
         if request.messages.is_empty() {
             return Err(Failure::invalid("`messages` is empty"));
+        }
+        if let Some(refusal) = no_new_turn {
+            return Err(refusal);
         }
         let (resolved, account) = self.resolve(&request).await?;
         let hide_reasoning =

@@ -143,7 +143,7 @@ async fn serve(relay: Arc<Relay>) -> String {
         Path(run): Path<String>,
         body: Bytes,
     ) -> axum::response::Response {
-        relay.relay(&RunId::new(run).unwrap(), body).await
+        relay.relay(&RunId::new(run).unwrap(), body, None).await
     }
     let router = Router::new().route("/{run}", post(turn)).with_state(relay);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -338,6 +338,7 @@ async fn a_drop_after_content_is_reset_and_restarted_and_both_attempts_are_meter
     assert!(rows[0].tokens.input > 10 && rows[0].tokens.output > 3, "{rows:?}");
 }
 
+/// A cancelled stream left no row at all (B7-43).
 #[tokio::test]
 async fn a_client_that_goes_stops_the_provider_and_leaves_one_estimated_row() {
     let world = world(Script::of(vec![endless()])).await;
@@ -368,6 +369,7 @@ async fn a_client_that_goes_during_silence_is_noticed() {
     assert_eq!(world.rows.wait(1).await.len(), 1);
 }
 
+/// A client that went lost the provider's own counts (B7-40): here the turn is drained to them.
 #[tokio::test]
 async fn a_turn_with_a_key_is_finished_without_its_client_and_a_repeat_gets_its_result() {
     let turn = ScriptTurn { delta_delay_ms: 5, ..ScriptTurn::text("finished all the same") };

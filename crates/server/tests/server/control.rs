@@ -404,3 +404,51 @@ async fn a_released_run_is_queued_again_at_once() {
     let second = world.session_of(&session.runner).await;
     assert_eq!(second.run, session.run);
 }
+
+/// Peers left children of a stopped workflow without an end (B18): here each has exactly one, however its parent went.
+#[tokio::test]
+async fn b18_94_every_child_of_a_lost_parent_has_exactly_one_end() {
+    let world = World::start().await;
+    world.deploy("child", json!({})).await;
+    let workflow = world.deploy("parent", json!({})).await;
+    let parent = world.session(&workflow, Value::Null).await;
+    let start = |ordinal: u64, mode: &str| {
+        let body = json!({ "slug": "child", "input": null, "ordinal": ordinal, "mode": mode });
+        let (world, parent) = (&world, &parent);
+        async move {
+            let answer = world.control(parent, Method::POST, "children", Some(body)).await;
+            assert_eq!(answer.status, 201, "{answer:?}");
+            answer.body["childRunId"].as_str().unwrap().to_owned()
+        }
+    };
+    let (running, leased, ended) = (start(0, "call").await, start(1, "call").await, start(2, "call").await);
+    let running_session = world.session_of(&world.runner().await).await;
+    let leased_session = world.leased(&world.runner().await).await;
+    let ended_session = world.session_of(&world.runner().await).await;
+    assert_eq!([&running_session.run, &leased_session.run, &ended_session.run], [&running, &leased, &ended]);
+    assert_eq!(world.finalize(&ended_session, json!("in time")).await.status, 204);
+    let (waiting, alone) = (start(3, "call").await, start(4, "run").await);
+    let body = json!({
+        "status": "failed", "workerId": "w1",
+        "output": { "error": { "code": "PROGRAM_ERROR", "message": "the parent broke" } },
+    });
+    assert_eq!(world.control(&parent, Method::POST, "finalize", Some(body)).await.status, 204);
+    let cancel = world.control(&running_session, Method::GET, "cancel", None).await;
+    assert_eq!(cancel.body, json!({ "cancelRequested": true }));
+    // Its process is killed instead of ending it.
+    world.boot.advance(Duration::from_secs(400));
+    for (child, status) in
+        [(&running, "cancelled"), (&leased, "cancelled"), (&waiting, "cancelled"), (&ended, "completed")]
+    {
+        world.until_status(child, status).await;
+        let ends = events(&world, child).await.into_iter().filter(|event| {
+            let status = event["status"].as_str().unwrap_or_default();
+            event["kind"] == "run_status" && ["completed", "failed", "cancelled"].contains(&status)
+        });
+        assert_eq!(ends.count(), 1, "{child}");
+    }
+    assert_eq!(world.run(&alone).await["status"], "pending");
+    for late in [&running_session, &leased_session] {
+        assert_eq!(world.finalize(late, json!("late")).await.status, 409);
+    }
+}

@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::{Value, json};
 use trestle_store::Store as _;
-use trestle_testkit::model_server::{ModelServer, Script, ScriptTurn};
+use trestle_testkit::model_server::{ModelServer, Script, ScriptTurn, ScriptUsage};
 
 use crate::secrets::assert_nowhere_in;
 use crate::world::{Answer, Session, World};
@@ -195,7 +195,7 @@ fn report(identifier: &str, model: &str, brokered: Option<bool>) -> Value {
 
 #[tokio::test]
 async fn relayed_turns_are_metered_by_the_relay_alone_and_direct_ones_by_their_reports() {
-    let usage = trestle_testkit::model_server::ScriptUsage { input: 100, output: 20, ..Default::default() };
+    let usage = ScriptUsage { input: 100, output: 20, ..Default::default() };
     let turn = ScriptTurn { usage: Some(usage), ..ScriptTurn::text("hello") };
     let model = ModelServer::start(Script::of(vec![turn.clone(), turn])).await.unwrap();
     let url = model.openai_url();
@@ -266,4 +266,41 @@ async fn relayed_turns_are_metered_by_the_relay_alone_and_direct_ones_by_their_r
     let micros = used["usdMicros"].as_u64().unwrap() as f64;
     assert!((micros / 1e6 - totals().await.2).abs() < 1e-6, "{used}");
     assert_eq!(claimed.body["run"]["tokensIn"], 2_000_200);
+}
+
+#[tokio::test]
+async fn a_run_past_its_budget_begins_no_turn_and_still_gets_the_one_that_crossed_it() {
+    let usage = ScriptUsage { input: 100, output: 20, ..Default::default() };
+    let turn = ScriptTurn { usage: Some(usage), ..ScriptTurn::text("the crossing one") };
+    let model = ModelServer::start(Script::of(vec![turn])).await.unwrap();
+    let url = model.openai_url();
+    let world = World::start_with(|config| {
+        config.model.model = Some("scripted".to_owned());
+        config.model.url = Some(url);
+    })
+    .await;
+    let workflow = world.deploy("w", json!({ "budget": { "max_tokens": 119 } })).await;
+    let session = world.session(&workflow, Value::Null).await;
+    let ask = |key: &str| {
+        let body = json!({ "messages": [{ "role": "user", "content": "q" }], "tools": [], "turnKey": key });
+        let (world, session) = (&world, &session);
+        async move { world.control(session, Method::POST, "inference", Some(body)).await }
+    };
+    for _ in 0..2 {
+        let crossing = ask("one").await;
+        assert_eq!(crossing.status, 200, "{crossing:?}");
+        assert!(crossing.text.contains("the crossing one"));
+        let next = ask("two").await;
+        assert_eq!((next.status.as_u16(), next.code()), (402, "BUDGET_EXCEEDED"));
+        assert!(next.message().contains("120 tokens") && next.hint().contains("budget"), "{next:?}");
+    }
+    assert_eq!(model.requests().len(), 1);
+    // Used up exactly is not exceeded: the next turn is asked of the model, whose script is at its end.
+    let workflow = world.deploy("exact", json!({ "budget": { "max_tokens": 120 } })).await;
+    let exact = world.session(&workflow, Value::Null).await;
+    let report = json!({ "inputTokens": 100, "outputTokens": 20, "identifier": "i", "brokered": false });
+    assert_eq!(world.control(&exact, Method::POST, "usage/tokens", Some(report)).await.status, 204);
+    let body = json!({ "messages": [{ "role": "user", "content": "q" }], "tools": [] });
+    assert_ne!(world.control(&exact, Method::POST, "inference", Some(body)).await.status, 402);
+    assert!(model.requests().len() > 1);
 }

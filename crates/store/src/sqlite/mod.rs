@@ -147,6 +147,7 @@ fn migrations() -> Migrator {
             "providers and brackets",
             include_str!("../../migrations/0002_providers_and_brackets.sql"),
         ),
+        migration(3, "call depth", include_str!("../../migrations/0003_call_depth.sql")),
     ])
 }
 

@@ -130,3 +130,27 @@ pub(crate) async fn the_end_of_a_child_wakes_the_parent(factory: Arc<dyn Factory
     }
     assert!(seen.contains(&Change::Run(parent.run)), "{seen:?}");
 }
+
+pub(crate) async fn a_workflow_that_calls_itself_is_stopped_at_a_depth(factory: Arc<dyn Factory>) {
+    let bench = Bench::new(factory).await;
+    let runner = bench.runner("one", &[]).await;
+    let workflow = bench.workflow("flow").await;
+    let mut at = bench.running(&runner).await;
+    let create = |parent: &Held, kind| {
+        let mut new = new_run(&workflow, &[]);
+        let identity = "again".to_owned();
+        new.parent = Some(ParentLink { fence: parent.fence.clone(), identity, kind });
+        bench.store.create_run(new)
+    };
+    for _ in 1..trestle_store::MAX_CALL_DEPTH {
+        let called = create(&at, ChildKind::Call).await.unwrap();
+        at = bench.start(&runner).await;
+        assert_eq!(at.run, called.run.id);
+    }
+    let refusal = create(&at, ChildKind::Call).await.unwrap_err();
+    assert!(matches!(refusal, StoreError::Conflict(Conflict::CalledTooDeep)), "{refusal:?}");
+    // Whoever only starts it waits for nobody, and a chain that it begins is a new one.
+    create(&at, ChildKind::Run).await.unwrap();
+    let started = bench.start(&runner).await;
+    assert!(create(&started, ChildKind::Call).await.unwrap().created);
+}

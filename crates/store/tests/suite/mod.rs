@@ -316,7 +316,8 @@ macro_rules! behaviour_suite {
                 a_displaced_parent_makes_no_child, children_are_listed_oldest_first,
                 called_children_are_cancelled_with_the_parent, called_children_end_when_the_parent_fails,
                 started_children_live_on, a_completed_parent_leaves_its_children,
-                cancel_reaches_grandchildren, the_end_of_a_child_wakes_the_parent;
+                cancel_reaches_grandchildren, the_end_of_a_child_wakes_the_parent,
+                a_workflow_that_calls_itself_is_stopped_at_a_depth;
             queue: an_offer_needs_every_label, offers_go_out_in_order_of_creation, an_idle_queue_offers_nothing,
                 an_unclaimed_offer_is_made_again_after_five_seconds, one_batch_serves_many_runners,
                 a_run_in_another_pool_is_not_offered, a_draining_or_removed_runner_gets_no_offer,

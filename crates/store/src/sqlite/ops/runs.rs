@@ -8,7 +8,7 @@ use trestle_contract::json::RawJson;
 
 use super::run_state::{RunState, held};
 use super::{events, idempotency, queue, settings};
-use crate::error::{Conflict, Entity, StoreError, StoreResult};
+use crate::error::{Conflict, Entity, MAX_CALL_DEPTH, StoreError, StoreResult};
 use crate::model::{
     ChildKind, CreatedRun, NewRun, ParentLink, Placement, RunFailure, RunFilter, RunListRow, RunPage,
     RunPosition, RunRow, RunTotals,
@@ -128,6 +128,9 @@ pub(crate) async fn create(tx: &mut Tx, new: NewRun) -> StoreResult<CreatedRun> 
             if let Some(child) = child_of(tx, parent.number, &link.identity).await? {
                 return Ok(CreatedRun { run: by_number(&mut tx.conn, child).await?, created: false });
             }
+            if link.kind == ChildKind::Call && call_depth(tx, parent.number).await? >= MAX_CALL_DEPTH {
+                return Err(Conflict::CalledTooDeep.into());
+            }
             Some(parent)
         }
     };
@@ -151,6 +154,22 @@ async fn child_of(tx: &mut Tx, parent: i64, identity: &str) -> StoreResult<Optio
         .fetch_optional(&mut tx.conn)
         .await?)
 }
+
+/// How many runs wait for each other down to this one, itself included.
+async fn call_depth(tx: &mut Tx, run: i64) -> StoreResult<u32> {
+    let depth: i64 =
+        sqlx::query_scalar(CALL_DEPTH).bind(run).bind(MAX_CALL_DEPTH).fetch_one(&mut tx.conn).await?;
+    Ok(u32::try_from(depth).unwrap_or(u32::MAX))
+}
+
+const CALL_DEPTH: &str = "
+    WITH RECURSIVE chain (run, depth) AS (
+        SELECT ?, 1
+        UNION ALL
+        SELECT c.parent, chain.depth + 1 FROM run_children c JOIN chain ON c.child = chain.run
+        WHERE c.called = 1 AND chain.depth < ?
+    )
+    SELECT max(depth) FROM chain";
 
 async fn link_child(tx: &mut Tx, parent: &RunState, link: &ParentLink, child: i64) -> StoreResult<()> {
     let called = match link.kind {

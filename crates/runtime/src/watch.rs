@@ -35,17 +35,30 @@ pub(crate) async fn watch_cancel(client: ControlClient, abort: Abort) {
 /// Asks whether the organisation can still pay.
 pub(crate) async fn watch_credit(client: ControlClient, abort: Abort) {
     let every = client.timing().credit_poll;
+    let ask = || {
+        let client = client.clone();
+        async move {
+            match client.credit().await {
+                Ok(answer) => answer.funded,
+                Err(error) => {
+                    tracing::debug!(%error, "the question for credit was not answered");
+                    true
+                }
+            }
+        }
+    };
+    at_intervals(every, ask).await;
+    abort.request(AbortReason::CreditExhausted);
+}
+
+/// Does something at intervals for as long as it says so. What is due while it is still at it is left out.
+async fn at_intervals<F: Future<Output = bool>>(every: Duration, work: impl Fn() -> F) {
     let mut ticks = interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        match client.credit().await {
-            Ok(answer) if !answer.funded => {
-                abort.request(AbortReason::CreditExhausted);
-                return;
-            }
-            Ok(_) => {}
-            Err(error) => tracing::debug!(%error, "the question for credit was not answered"),
+        if !work().await {
+            return;
         }
     }
 }
@@ -133,11 +146,34 @@ impl UsageMeter {
 
     /// Reports at intervals.
     pub(crate) async fn run(self, every: Duration) {
-        let mut ticks = interval_at(Instant::now() + every, every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            self.flush().await;
-        }
+        let report = || {
+            let meter = self.clone();
+            async move {
+                meter.flush().await;
+                true
+            }
+        };
+        at_intervals(every, report).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn questions_at_intervals_do_not_queue_up_behind_a_slow_answer() {
+        let second = Duration::from_secs(1);
+        let asked = std::cell::RefCell::new(Vec::new());
+        let begun = Instant::now();
+        let ask = || async {
+            asked.borrow_mut().push(begun.elapsed().as_secs());
+            if asked.borrow().len() == 1 {
+                sleep(second * 10).await;
+            }
+            asked.borrow().len() < 4
+        };
+        at_intervals(second, ask).await;
+        assert_eq!(*asked.borrow(), [1, 11, 12, 13], "what was due in between is left out");
     }
 }

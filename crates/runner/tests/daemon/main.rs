@@ -9,4 +9,5 @@ mod leases;
 mod machines;
 mod polling;
 mod processes;
+mod results;
 mod support;

@@ -3,22 +3,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use secrecy::SecretString;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trestle_contract::pool::{LeaseReleaseReason, LeaseReleaseRequest};
 use trestle_contract::{LeaseId, RunId, WorkerId};
+use trestle_domain::Backoff;
 use trestle_domain::{BootClock, Clock};
 use trestle_sandbox::end_adopted;
 use trestle_sandbox::slot::{Assignment, LeaseTerms, SlotOutcome, SlotReport};
 
-use crate::RunnerError;
 use crate::capacity::Slot;
 use crate::claim_env::program_entries;
 use crate::client::{Claimed, PoolClient};
-use crate::heartbeat::{LeaseEnd, LeaseKeeper};
+use crate::heartbeat::{LeaseEnd, LeaseKeeper, as_millis};
 use crate::slot_process::SlotProcess;
 use crate::standby::{Refill, Starter};
 use crate::unsent_result::{Sent, UnsentResult};
 use crate::work_directory::{LeaseRecord, WorkDirectory};
+use crate::{RunnerError, Timing};
 
 /// What every run of this machine shares.
 pub(crate) struct Machine {
@@ -253,7 +255,8 @@ impl AssignedRun {
     }
 
     async fn release(&self, reason: LeaseReleaseReason) {
-        release(&self.machine.client, &self.machine.token, self.lease_record(), reason).await;
+        let Machine { client, token, starter, .. } = self.machine.as_ref();
+        release(client, token, &starter.config.timing, self.lease_record(), reason).await;
     }
 }
 
@@ -298,16 +301,30 @@ fn worker_id(runner: &str, lease: &LeaseId) -> String {
     if WorkerId::new(both.as_str()).is_ok() { both } else { lease.to_string() }
 }
 
-/// Gives a run back. A failure costs time only: the lease runs out.
+/// Gives a run back. Tried again for as long as one call may take; a failure costs time only: the lease runs out.
 pub(crate) async fn release(
     client: &PoolClient,
     token: &SecretString,
+    timing: &Timing,
     record: LeaseRecord,
     reason: LeaseReleaseReason,
 ) {
     let request = LeaseReleaseRequest { lease_id: record.lease_id, run_id: record.run_id, reason };
-    match client.release(token, &request).await {
-        Ok(()) => tracing::info!(run_id = %request.run_id, ?reason, "run_released"),
-        Err(error) => tracing::warn!(run_id = %request.run_id, %error, "run_not_released"),
+    let give_up = Instant::now() + timing.call_deadline;
+    let mut backoff = Backoff::new(as_millis(timing.retry_base), as_millis(timing.retry_ceiling));
+    loop {
+        let error = match client.release(token, &request).await {
+            Ok(()) => {
+                tracing::info!(run_id = %request.run_id, ?reason, "run_released");
+                return;
+            }
+            Err(error) => error,
+        };
+        let wait = Duration::from_millis(backoff.next_ms()).max(error.retry_after().unwrap_or_default());
+        if !error.is_passing() || Instant::now() + wait > give_up {
+            tracing::warn!(run_id = %request.run_id, %error, "run_not_released");
+            return;
+        }
+        tokio::time::sleep(wait).await;
     }
 }

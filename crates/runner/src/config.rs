@@ -61,7 +61,7 @@ pub struct Timing {
     pub deadline_check: Duration,
     /// What a run process gets between the request to end and the kill.
     pub grace: Duration,
-    /// When a prestarted slot is replaced while its run goes on; when the run is over, at once.
+    /// When a prestarted slot is replaced while its run goes on; a quarter of it after the run's end.
     pub refill_after: Duration,
     /// How long a drain waits for runs before it gives them back.
     pub drain: Duration,

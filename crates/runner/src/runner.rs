@@ -120,7 +120,7 @@ impl Runner {
         let config = Arc::new(Config { work_dir: work.path().to_owned(), ..config });
         let token = SecretString::from(identity.runner_token.clone());
         for record in work.sweep() {
-            release(&client, &token, record, LeaseReleaseReason::Died).await;
+            release(&client, &token, &config.timing, record, LeaseReleaseReason::Died).await;
         }
         tracing::info!(runner_id = %identity.runner_id, work_dir = %work.path().display(), node = %node.path.display(), node_version = %node.version, "daemon_started");
         let machine = Machine {
@@ -344,7 +344,8 @@ impl Runner {
     async fn give_back(&self, lease: Option<(LeaseId, RunId)>) {
         if let Some((lease_id, run_id)) = lease {
             let record = LeaseRecord { lease_id, run_id };
-            release(&self.machine.client, &self.machine.token, record, LeaseReleaseReason::Died).await;
+            let Machine { client, token, .. } = self.machine.as_ref();
+            release(client, token, &self.config.timing, record, LeaseReleaseReason::Died).await;
         }
     }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::task::JoinSet;
 use trestle_sandbox::Isolation;
 use trestle_sandbox::slot::NodeRuntime;
@@ -55,37 +55,30 @@ pub(crate) struct Standby {
     ready: mpsc::Receiver<SlotProcess>,
     wanted: mpsc::Sender<()>,
     filler: tokio::task::JoinHandle<()>,
-    refill_after: std::time::Duration,
+    refill_after: Duration,
 }
 
-/// Asks for the replacement of a process that was taken, when it is dropped at the latest. It keeps nobody
-/// from stopping.
+/// Has a process that was taken replaced, a moment after this is dropped at the latest. It keeps nobody from
+/// stopping.
 #[derive(Debug)]
 pub(crate) struct Refill {
-    wanted: mpsc::WeakSender<()>,
-    asked: Arc<AtomicBool>,
+    _over: oneshot::Sender<()>,
 }
 
 impl Refill {
-    /// Asks as well when so much time has passed.
-    fn new(wanted: &mpsc::Sender<()>, after: std::time::Duration) -> Self {
-        let (wanted, asked) = (wanted.downgrade(), Arc::new(AtomicBool::new(false)));
-        let late = Self { wanted: wanted.clone(), asked: Arc::clone(&asked) };
+    /// Asks when so much time has passed, or a quarter of it after the run's end: the news of the end go first.
+    fn new(wanted: &mpsc::Sender<()>, after: Duration) -> Self {
+        let wanted = wanted.downgrade();
+        let (over, is_over) = oneshot::channel();
         tokio::spawn(async move {
-            tokio::time::sleep(after).await;
-            drop(late);
+            if tokio::time::timeout(after, is_over).await.is_ok() {
+                tokio::time::sleep(after / 4).await;
+            }
+            if let Some(wanted) = wanted.upgrade() {
+                let _ = wanted.try_send(());
+            }
         });
-        Self { wanted, asked }
-    }
-}
-
-impl Drop for Refill {
-    fn drop(&mut self) {
-        if !self.asked.swap(true, Ordering::Relaxed)
-            && let Some(wanted) = self.wanted.upgrade()
-        {
-            let _ = wanted.try_send(());
-        }
+        Self { _over: over }
     }
 }
 
@@ -110,7 +103,7 @@ impl Standby {
     }
 
     /// Ends all that stand by.
-    pub(crate) async fn stop(mut self, grace: std::time::Duration) {
+    pub(crate) async fn stop(mut self, grace: Duration) {
         drop(self.wanted);
         self.ready.close();
         let mut ends = JoinSet::new();
@@ -157,8 +150,6 @@ async fn fill(starter: Starter, mut wanted: mpsc::Receiver<()>, ready: mpsc::Sen
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -166,15 +157,20 @@ mod tests {
     #[tokio::test]
     async fn a_taken_slot_is_replaced_once_when_its_run_is_over_or_after_a_moment() {
         let (wanted, mut asked) = mpsc::channel(4);
-        let short = Refill::new(&wanted, HOUR);
-        assert!(asked.try_recv().is_err(), "its run has only begun");
+        let short = Refill::new(&wanted, Duration::from_millis(1));
         drop(short);
-        assert!(asked.try_recv().is_ok());
+        assert_eq!(asked.recv().await, Some(()));
 
         let long = Refill::new(&wanted, Duration::from_millis(1));
         assert_eq!(asked.recv().await, Some(()), "a long run keeps nobody waiting");
         drop(long);
-        assert!(asked.try_recv().is_err(), "the same slot was asked for twice");
+        let young = Refill::new(&wanted, HOUR);
+        tokio::task::yield_now().await;
+        assert!(
+            asked.try_recv().is_err(),
+            "its run has only begun, and the one before was asked for already"
+        );
+        drop(young);
     }
 
     #[tokio::test]

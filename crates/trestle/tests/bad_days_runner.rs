@@ -105,7 +105,8 @@ fn join_at(up: &Up<'_>, url: &str, machine: &Machine, pool: &str) -> String {
     registered.ok().out.trim().to_owned()
 }
 
-/// Starts a runner of one slot and waits until it is online.
+/// Starts a runner of one slot and waits until it asks for work. (It is online when its first poll was answered,
+/// which the server holds while there is no work.)
 fn work(machine: &Machine, url: &str, more: &[&str]) -> Running {
     let mut command =
         machine.trestle(["runner", "start", "--url", url, "--host", "--slots", "1", "--prestart", "0"]);
@@ -114,7 +115,7 @@ fn work(machine: &Machine, url: &str, more: &[&str]) -> Running {
     }
     command.args(more);
     let running = Running::start(command);
-    running.wait_for("online");
+    running.wait_for("connecting");
     running
 }
 
@@ -322,7 +323,7 @@ fn an_interrupt_of_the_whole_process_group_drains_and_a_second_one_ends_at_once(
         ]);
         command.process_group(0);
         let running = Running::start(command);
-        running.wait_for("online");
+        running.wait_for("connecting");
         running
     };
     let interrupt = |running: &Running| kill(Pid::from_raw(-running.pid()), Signal::SIGINT).unwrap();
@@ -400,7 +401,7 @@ fn a_removed_runner_joins_again_once_with_what_it_joined_with() {
     assert_eq!(only()["id"], first["id"]);
     up.run(&["runner", "remove", first["id"].as_str().unwrap(), "--yes"]).ok();
     working.wait_for("joins its pool again");
-    working.wait_for("online");
+    working.wait_for("connecting");
     let second = only();
     assert_ne!(second["id"], first["id"]);
     assert_eq!((&second["name"], &second["labels"]), (&first["name"], &first["labels"]));

@@ -104,8 +104,9 @@ async fn b17_86_a_run_is_let_go_before_its_lease_can_have_ended() {
     assert!(machine.releases().is_empty());
 }
 
+/// B2-17: a run that hangs for ever does not take its machine with it.
 #[tokio::test]
-async fn a_cancelled_run_whose_process_does_not_end_is_ended_and_given_back() {
+async fn b2_17_a_cancelled_run_whose_process_does_not_end_is_ended_and_given_back() {
     let (machine, working) = at_work(Script::Stubborn).await;
     until(LIMIT, "a script that ignores TERM", || !machine.traces("trapped.").is_empty()).await.unwrap();
     machine.plane.cancel("run-1");
@@ -130,6 +131,41 @@ async fn a_cancelled_run_whose_process_ends_in_time_is_left_to_itself() {
     working.handle.drain();
     working.end().await.unwrap();
     assert!(machine.releases().is_empty());
+}
+
+/// What is given back through a bad network is given back all the same: nobody waits for the lease.
+#[tokio::test]
+async fn a_release_whose_answer_is_lost_is_repeated() {
+    let machine = Machine::new().await;
+    machine.queue("run-1");
+    machine.plane.fault("release", Fault::Refuse(503), 1);
+    machine.plane.fault("release", Fault::LoseAnswer, 1);
+    let working = machine.start(machine.config(Script::Dies)).await;
+    machine.until_assigned(2).await;
+    working.handle.drain();
+    working.end().await.unwrap();
+    let answers: Vec<_> =
+        machine.plane.calls("/runner/v1/pool/release").iter().map(|call| call.status).collect();
+    assert_eq!(answers[..3], [Some(503), None, Some(409)], "the lost one was executed");
+}
+
+/// B18-89: beats alone do not make a living runner.
+#[tokio::test]
+async fn b18_89_a_runner_that_is_refused_ends_when_its_run_has() {
+    let machine = Machine::new().await;
+    machine.queue("run-1");
+    let config = trestle_runner::Config { slots: 2, ..machine.config(Script::Waits) };
+    let working = machine.start(config).await;
+    machine.until_assigned(1).await;
+    machine.plane.fault("poll", Fault::Refuse(403), 1);
+    machine.until_calls(BEAT, machine.plane.calls(BEAT).len() + 10).await;
+    assert_eq!(machine.alive(), 1, "its run is finished first");
+    let refused = || machine.plane.calls(crate::support::POLL).iter().any(|poll| poll.status == Some(403));
+    until(LIMIT, "the refusal", refused).await.unwrap();
+    machine.let_go().await;
+    let error = working.end().await.unwrap_err();
+    assert!(matches!(error, RunnerError::Refused { operation: "poll", status: 403, .. }), "{error}");
+    assert_eq!(machine.claims(), 1);
 }
 
 /// B3-19: beats end with the process, not with the runner.

@@ -85,8 +85,9 @@ async fn a_waiting_run_lends_its_slot() {
     working.end().await.unwrap();
 }
 
+/// B2-14, B2-15: a grandchild that ignores the request to end, and holds the inherited socket open.
 #[tokio::test]
-async fn what_a_run_process_started_ends_with_it() {
+async fn b2_14_what_a_run_process_started_ends_with_it_and_holds_nothing_up() {
     let machine = Machine::new().await;
     machine.queue("run-1");
     let script = "sh -c 'trap \"\" TERM; echo $$ > \"$0/started.$$\"; exec tail -f /dev/null' \"$out\" &\n\

@@ -295,6 +295,45 @@ async fn the_status_of_a_runner_says_what_it_does() {
     assert!(shown["lastSeenAt"].as_i64().unwrap() >= before + 600_000, "a poll is a sign of life");
 }
 
+/// B3-21: machines that were registered, offered something, and never heard of again.
+#[tokio::test]
+async fn b3_21_runners_that_are_gone_keep_no_run_from_those_that_are_there() {
+    let options = StoreOptions { offer_ms: 50, ..StoreOptions::default() };
+    let world = World::start_in(tempfile::tempdir().unwrap(), options, |_| {}).await;
+    let workflow = world.deploy("w", json!({})).await;
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        let gone = world.runner().await;
+        world.runner().await;
+        runs.push(world.trigger(&workflow, Value::Null).await);
+        // It takes the offer with it.
+        world.offer(&gone).await;
+    }
+    let there = world.runner().await;
+    let mut executed = Vec::new();
+    for _ in 0..4 {
+        let session = world.session_of(&there).await;
+        assert_eq!(world.finalize(&session, Value::Null).await.status, 204);
+        executed.push(session.run);
+    }
+    executed.sort();
+    runs.sort();
+    assert_eq!(executed, runs);
+}
+
+#[tokio::test]
+async fn b9_51_a_lost_run_frees_the_slot_that_it_used() {
+    let world = impatient().await;
+    let workflow = world.deploy("w", json!({})).await;
+    let session = world.session(&workflow, Value::Null).await;
+    assert_eq!(row(&world, &session.runner).await["status"], "busy");
+    world.boot.advance(Duration::from_secs(301));
+    world.until_status(&session.run, "pending").await;
+    world.api(Method::POST, &format!("/v1/runs/{}/cancel", session.run), None).await;
+    assert_eq!(world.poll(&session.runner).await.status, 200);
+    assert_eq!(row(&world, &session.runner).await["status"], "idle");
+}
+
 /// Nothing falls between a look at the queue and the parking of the poll: runs that come at any moment of a
 /// poll's life are found by it.
 #[tokio::test]

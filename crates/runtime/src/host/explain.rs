@@ -57,6 +57,9 @@ fn plain(reason: &str) -> String {
     if let Some(missing) = missing {
         return missing;
     }
+    if let Some(rest) = reason.strip_prefix("unknown variant ") {
+        return format!("has the unknown value {rest}");
+    }
     let unknown = |prefix: &str| reason.strip_prefix(prefix).and_then(|rest| rest.split(',').next());
     if let Some(field) = unknown("unknown field ") {
         return format!("{field} is not known");

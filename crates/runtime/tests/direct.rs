@@ -57,7 +57,7 @@ fn count(fake: &Fake, wanted: impl Fn(&EventBody) -> bool) -> usize {
 fn told(fake: &Fake) -> String {
     let exchanges = fake.plane.exchanges();
     let shown = exchanges.iter().filter(|exchange| exchange.operation() != "secrets/resolve");
-    shown.map(|exchange| format!("{} {}\n", exchange.path, String::from_utf8_lossy(&exchange.body))).collect()
+    shown.map(|exchange| format!("{} {}\n", exchange.path, exchange.json())).collect()
 }
 
 #[tokio::test]

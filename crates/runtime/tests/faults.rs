@@ -214,7 +214,7 @@ async fn a_reset_after_the_request_was_executed_does_nothing_twice() {
 async fn answers_that_take_three_seconds_each_way_only_take_time() {
     let fake = everything(Duration::from_secs(60)).await;
     let proxy = through(&fake).await;
-    proxy.set_weather(Weather::Slow(Duration::from_secs(3) / 50));
+    proxy.set_weather(Weather::Slow(Duration::from_secs(3) / support::time_scale()));
     let mut process = fake.begin_at(&proxy.url(), fake.options()).await;
     let_the_child_end(&fake).await;
     completes(&mut process).await;
@@ -223,7 +223,7 @@ async fn answers_that_take_three_seconds_each_way_only_take_time() {
 
 /// Two thirds of a lease without the network, right after a renewal.
 async fn outage(weather: Weather) {
-    let lease = Duration::from_secs(18);
+    let lease = Duration::from_secs(if support::time_scale() == 1 { 90 } else { 18 });
     let fake = everything(lease).await;
     let proxy = through(&fake).await;
     let mut process = fake.begin_at(&proxy.url(), fake.options()).await;

@@ -12,7 +12,9 @@ use super::process::{Options, RunProcess, Target};
 
 pub(crate) const RUN: &str = "01RUN";
 /// More than anything takes on a machine that does ten other things.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) fn long() -> Duration {
+    Duration::from_secs(if super::time_scale() == 1 { 600 } else { 60 })
+}
 
 /// A control plane with one run that its process may claim.
 pub(crate) struct Fake {
@@ -97,7 +99,7 @@ impl Fake {
     }
 
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&FakeControlPlane) -> bool) {
-        self.plane.until(LONG, what, condition).await.unwrap_or_else(|late| {
+        self.plane.until(long(), what, condition).await.unwrap_or_else(|late| {
             panic!("{late}; calls: {:?}; violations: {:?}", self.operations(), self.plane.violations())
         });
     }

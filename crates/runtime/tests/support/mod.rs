@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 
 use trestle_sandbox::slot::NodeRuntime;
 
+/// By how much intervals are divided: 50, or what `TRESTLE_TEST_TIME_SCALE` says. `scripts/soak` sets 1.
+pub(crate) fn time_scale() -> u32 {
+    std::env::var("TRESTLE_TEST_TIME_SCALE").ok().and_then(|scale| scale.parse().ok()).unwrap_or(50)
+}
+
 /// A Node of this major version, as `scripts/test` provides it.
 pub(crate) fn node(major: u32) -> NodeRuntime {
     let given = std::env::var_os(format!("TRESTLE_TEST_NODE{major}")).map(PathBuf::from);

@@ -32,7 +32,7 @@ impl Default for Options {
         Self {
             node: super::node(24),
             prestart: false,
-            time_scale: 50,
+            time_scale: super::time_scale(),
             env: BTreeMap::new(),
             lease: LeaseTerms { seconds: 60, renew_every_ms: 20_000 },
             run_log: None,
@@ -156,7 +156,7 @@ impl RunProcess {
 
     /// The next report, in time.
     pub(crate) async fn report(&mut self) -> Option<SlotReport> {
-        let report = tokio::time::timeout(Duration::from_secs(40), self.reader.next()).await;
+        let report = tokio::time::timeout(super::fake::long(), self.reader.next()).await;
         let report = report.expect("the run process said nothing").unwrap();
         self.reports.extend(report.clone());
         report

@@ -179,7 +179,7 @@ impl Host for AgentHost {
             Bytes::from(body),
             capabilities.facts.honours_turn_keys,
         );
-        Ok(frames(Lane::Brokered(call), capabilities.emitter.clone()))
+        Ok(frames(Lane::Brokered(Box::new(call)), capabilities.emitter.clone()))
     }
 
     async fn invoke_tool(&self, invocation: ToolInvocation) -> Result<RawJson, AgentError> {
@@ -245,7 +245,7 @@ impl AgentHost {
 
 /// A model call under way.
 enum Lane {
-    Brokered(control::ModelCall),
+    Brokered(Box<control::ModelCall>),
     Direct(Box<DirectCall>),
 }
 

@@ -2,7 +2,7 @@
 //! offers whenever a poll arrives, a queue changes, or an unclaimed offer can
 //! be made again. Many polls cost one transaction.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use trestle_contract::ids::RunnerId;
 use trestle_store::{Offer, RunnerRow, Store, StoreError};
+
+use crate::parked::{Line, Parked, Polls};
 
 /// What a parked poll is told.
 #[derive(Debug)]
@@ -81,27 +83,21 @@ impl Dispatcher {
     }
 }
 
-struct Parked {
-    runner: RunnerId,
-    labels: Vec<String>,
-    deliver: oneshot::Sender<Delivery>,
-}
-
 /// Who is to be asked about in a pool.
 #[derive(Default)]
 enum Due {
     /// Nobody.
     #[default]
     Nobody,
-    /// Polls that arrived since the last look: so many of the newest.
-    Arrived(usize),
+    /// The runners whose polls arrived since the last look.
+    Arrived(Vec<RunnerId>),
     /// Everybody: the queue changed.
     Everybody,
 }
 
 #[derive(Default)]
 struct Pool {
-    parked: Vec<Parked>,
+    polls: Polls,
     due: Due,
     again: Option<Instant>,
 }
@@ -141,17 +137,13 @@ impl Task {
             }
             Command::Runner(runner) => {
                 for pool in self.pools.values_mut() {
-                    let (told, kept) = std::mem::take(&mut pool.parked)
-                        .into_iter()
-                        .partition(|parked| parked.runner == runner);
-                    pool.parked = kept;
-                    tell_all(told);
+                    tell_all(pool.polls.remove(&runner));
                 }
             }
             Command::LookAgain => {
                 for pool in self.pools.values_mut() {
                     pool.due = Due::Everybody;
-                    tell_all(std::mem::take(&mut pool.parked));
+                    tell_all(pool.polls.remove_all());
                 }
             }
         }
@@ -159,17 +151,12 @@ impl Task {
 
     fn park(&mut self, pool: String, parked: Parked) {
         let pool = self.pools.entry(pool).or_default();
-        // Polls that went away are dropped now and then, so that their number
-        // stays below that of the live ones.
-        if pool.parked.len().is_power_of_two() {
-            pool.parked.retain(|parked| !parked.deliver.is_closed());
-        }
-        pool.parked.push(parked);
         match &mut pool.due {
-            Due::Nobody => pool.due = Due::Arrived(1),
-            Due::Arrived(polls) => *polls += 1,
+            Due::Nobody => pool.due = Due::Arrived(vec![parked.runner.clone()]),
+            Due::Arrived(runners) => runners.push(parked.runner.clone()),
             Due::Everybody => {}
         }
+        pool.polls.park(parked);
     }
 
     fn timers(&mut self, now: Instant) {
@@ -183,21 +170,15 @@ impl Task {
 
     async fn offer(&mut self) {
         for (name, pool) in &mut self.pools {
-            let groups = match std::mem::take(&mut pool.due) {
+            let lines = match std::mem::take(&mut pool.due) {
                 Due::Nobody => continue,
-                Due::Arrived(polls) => {
-                    let newest = pool.parked.len().saturating_sub(polls);
-                    groups(&pool.parked[newest..])
-                }
-                Due::Everybody => {
-                    pool.parked.retain(|parked| !parked.deliver.is_closed());
-                    groups(&pool.parked)
-                }
+                Due::Arrived(runners) => pool.polls.lines_of(&runners),
+                Due::Everybody => pool.polls.lines(),
             };
-            if groups.is_empty() {
+            if lines.is_empty() {
                 continue;
             }
-            pool.again = match look(self.store.as_ref(), name, pool, groups).await {
+            pool.again = match look(self.store.as_ref(), name, pool, lines).await {
                 Ok(next) => next.map(|at| {
                     let wait = u64::try_from(at - self.store.now_ms()).unwrap_or(0);
                     Instant::now() + Duration::from_millis(wait.max(1))
@@ -208,45 +189,37 @@ impl Task {
                 }
             };
         }
-        self.pools.retain(|_, pool| !pool.parked.is_empty());
+        self.pools.retain(|_, pool| !pool.polls.is_empty());
     }
-}
-
-/// The runners of parked polls by their labels, each once, in order of arrival.
-fn groups(parked: &[Parked]) -> Vec<VecDeque<RunnerId>> {
-    let mut seen = HashSet::new();
-    let mut groups: HashMap<&[String], VecDeque<RunnerId>> = HashMap::new();
-    for one in parked.iter().filter(|one| !one.deliver.is_closed()) {
-        if seen.insert(&one.runner) {
-            groups.entry(&one.labels).or_default().push_back(one.runner.clone());
-        }
-    }
-    groups.into_values().collect()
 }
 
 /// Asks the store for offers. What is true of a few runners is true of all
-/// with the same labels, so a group of which none was offered anything is not
+/// with the same labels, so a line of which none was offered anything is not
 /// asked about further: ten thousand idle polls cost as much as a few.
 async fn look(
     store: &dyn Store,
     name: &str,
     pool: &mut Pool,
-    mut groups: Vec<VecDeque<RunnerId>>,
+    mut lines: Vec<Line>,
 ) -> Result<Option<i64>, StoreError> {
     let mut asked = FIRST_ASKED;
-    while !groups.is_empty() {
+    while !lines.is_empty() {
         let batches: Vec<Vec<RunnerId>> =
-            groups.iter_mut().map(|group| group.drain(..asked.min(group.len())).collect()).collect();
-        let offers = store.make_offers(&batches.concat()).await?;
+            lines.iter_mut().map(|line| pool.polls.next_of(line, asked)).collect();
+        let asked_about = batches.concat();
+        if asked_about.is_empty() {
+            break;
+        }
+        let offers = store.make_offers(&asked_about).await?;
         let offered: HashSet<RunnerId> = offers.iter().map(|offer| offer.runner.clone()).collect();
         for offer in offers {
-            deliver(&mut pool.parked, offer);
+            deliver(&mut pool.polls, offer);
         }
-        groups = groups
+        lines = lines
             .into_iter()
             .zip(batches)
-            .filter(|(group, batch)| !group.is_empty() && batch.iter().any(|runner| offered.contains(runner)))
-            .map(|(group, _)| group)
+            .filter(|(_, batch)| batch.iter().any(|runner| offered.contains(runner)))
+            .map(|(line, _)| line)
             .collect();
         asked = (asked * 2).min(MOST_ASKED);
     }
@@ -255,23 +228,21 @@ async fn look(
 
 /// Gives an offer to the newest poll of its runner: an older one may belong
 /// to a connection that is dead without the server knowing.
-fn deliver(parked: &mut Vec<Parked>, offer: Offer) {
-    let mut offer = Delivery::Offer(offer);
-    while let Delivery::Offer(inside) = &offer {
-        let Some(index) = parked.iter().rposition(|one| one.runner == inside.runner) else {
-            // The poll went away; the offer is made again when its time is over.
-            return;
-        };
-        match parked.remove(index).deliver.send(offer) {
+fn deliver(polls: &mut Polls, offer: Offer) {
+    let runner = offer.runner.clone();
+    let mut delivery = Delivery::Offer(offer);
+    while let Some(newest) = polls.take_newest(&runner) {
+        match newest.send(delivery) {
             Ok(()) => return,
-            Err(back) => offer = back,
+            Err(back) => delivery = back,
         }
     }
+    // Every poll went away; the offer is made again when its time is over.
 }
 
-fn tell_all(parked: Vec<Parked>) {
-    for one in parked {
-        let _ = one.deliver.send(Delivery::LookAgain);
+fn tell_all(polls: Vec<oneshot::Sender<Delivery>>) {
+    for poll in polls {
+        let _ = poll.send(Delivery::LookAgain);
     }
 }
 

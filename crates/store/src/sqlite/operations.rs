@@ -131,7 +131,7 @@ impl Store for SqliteStore {
     async fn make_offers(&self, runners: &[RunnerId]) -> StoreResult<Vec<Offer>> {
         let anything = {
             let mut conn = self.reader().await?;
-            ops::queue::anything_for(&mut conn, runners).await?
+            ops::queue::anything_for(&mut conn, runners, self.clock.now_ms()).await?
         };
         if !anything {
             return Ok(Vec::new());

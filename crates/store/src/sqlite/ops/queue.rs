@@ -63,13 +63,18 @@ pub(crate) const FRESH_ENTRIES: &str = "
     WHERE q.pool = ? AND q.labels = ? AND q.offered_until = 0
     ORDER BY q.offered_until, q.id LIMIT ?";
 
+/// What a line has for a runner.
+enum Head {
+    /// This entry.
+    Entry(i64),
+    /// Nothing for this runner, maybe something for others.
+    NotForThis,
+    /// Nothing for anybody.
+    Dry,
+}
+
 /// The entry of a line that this runner should get.
-async fn head(
-    tx: &mut Tx,
-    runner: &RunnerRow,
-    labels: &str,
-    set: &BTreeSet<String>,
-) -> StoreResult<Option<i64>> {
+async fn head(tx: &mut Tx, runner: &RunnerRow, labels: &str, set: &BTreeSet<String>) -> StoreResult<Head> {
     let lapsed = sqlx::query(LAPSED_OFFERS)
         .bind(runner.id.as_str())
         .bind(&runner.pool)
@@ -85,6 +90,9 @@ async fn head(
         .bind(LOOK)
         .fetch_all(&mut tx.conn)
         .await?;
+    if lapsed.is_empty() && fresh.is_empty() {
+        return Ok(Head::Dry);
+    }
     let mut heads = Vec::with_capacity(2);
     for rows in [&lapsed, &fresh] {
         for row in rows {
@@ -101,7 +109,7 @@ async fn head(
             }
         }
     }
-    Ok(heads.into_iter().min())
+    Ok(heads.into_iter().min().map_or(Head::NotForThis, Head::Entry))
 }
 
 /// Whether another live runner of the pool has the labels and has not lost the run as often.
@@ -149,12 +157,19 @@ pub(crate) async fn make_offers(tx: &mut Tx, waiting: &[RunnerId]) -> StoreResul
         }
         let owned: BTreeSet<String> = runner.labels.iter().cloned().collect();
         let mut best = None;
+        let mut dry = Vec::new();
         for (labels, set) in lines_of.get(&runner.pool).into_iter().flatten() {
-            if set.is_subset(&owned)
-                && let Some(entry) = head(tx, &runner, labels, set).await?
-            {
-                best = Some(best.map_or(entry, |best: i64| best.min(entry)));
+            if set.is_subset(&owned) {
+                match head(tx, &runner, labels, set).await? {
+                    Head::Entry(entry) => best = Some(best.map_or(entry, |best: i64| best.min(entry))),
+                    Head::NotForThis => {}
+                    Head::Dry => dry.push(labels.clone()),
+                }
             }
+        }
+        // The next runners need not look there again.
+        if let Some(lines) = lines_of.get_mut(&runner.pool) {
+            lines.retain(|(labels, _)| !dry.contains(labels));
         }
         if let Some(entry) = best {
             offers.push(offer(tx, id, entry, &organisation).await?);
@@ -187,10 +202,12 @@ async fn offer(tx: &mut Tx, runner: &RunnerId, entry: i64, organisation: &str) -
     })
 }
 
-pub(crate) const ANY_IN_POOL: &str = "SELECT EXISTS (SELECT 1 FROM queue WHERE pool = ?)";
+/// An entry that is not offered to somebody at the moment.
+pub(crate) const ANY_IN_POOL: &str =
+    "SELECT EXISTS (SELECT 1 FROM queue WHERE pool = ? AND offered_until <= ?)";
 
-/// Whether any of these runners' pools has an entry at all: keeps idle polls away from the writer.
-pub(crate) async fn anything_for(conn: &mut Conn, waiting: &[RunnerId]) -> StoreResult<bool> {
+/// Whether any of these runners' pools has something to offer: keeps idle polls away from the writer.
+pub(crate) async fn anything_for(conn: &mut Conn, waiting: &[RunnerId], now: i64) -> StoreResult<bool> {
     let mut seen = BTreeSet::new();
     for id in waiting {
         let pool: Option<String> =
@@ -200,7 +217,7 @@ pub(crate) async fn anything_for(conn: &mut Conn, waiting: &[RunnerId]) -> Store
                 .await?;
         if let Some(pool) = pool
             && seen.insert(pool.clone())
-            && sqlx::query_scalar::<_, bool>(ANY_IN_POOL).bind(&pool).fetch_one(&mut *conn).await?
+            && sqlx::query_scalar::<_, bool>(ANY_IN_POOL).bind(&pool).bind(now).fetch_one(&mut *conn).await?
         {
             return Ok(true);
         }

@@ -1,6 +1,11 @@
 //! Event frames: appending and reading up to the watermark.
 
+use std::sync::LazyLock;
+
 use futures_util::TryStreamExt as _;
+use sqlx::Sqlite;
+use sqlx::query::Query;
+use sqlx::sqlite::SqliteArguments;
 use trestle_contract::bounds::{EpochMs, NonEmptyString, Positive};
 use trestle_contract::event::{Cursor, Envelope, Event, EventBody, EventError, EventFrame, RunStatus};
 use trestle_contract::ids::RunId;
@@ -21,6 +26,15 @@ const PAGE_BYTES: usize = 4 * 1024 * 1024;
 const INSERT: &str =
     "INSERT INTO events (run, cursor, in_order, received_at, kind, json) VALUES (?, ?, ?, ?, ?, ?)
     ON CONFLICT DO NOTHING";
+
+/// Frames that one statement stores: a talkative program sends thousands, and each statement is a way to
+/// the thread of the database and back.
+const TOGETHER: usize = 64;
+
+static INSERT_TOGETHER: LazyLock<String> = LazyLock::new(|| {
+    let (head, tail) = INSERT.split_once(" VALUES (?, ?, ?, ?, ?, ?)").unwrap_or((INSERT, ""));
+    format!("{head} VALUES {}{tail}", ["(?, ?, ?, ?, ?, ?)"; TOGETHER].join(", "))
+});
 
 pub(crate) const LAST_CURSOR: &str = "SELECT coalesce(max(cursor), 0) FROM events WHERE run = ?";
 
@@ -115,16 +129,19 @@ pub(crate) const FRAME_BEFORE: &str =
     "SELECT json FROM events WHERE run = ? AND cursor < ? ORDER BY cursor DESC LIMIT 1";
 
 async fn insert(tx: &mut Tx, run: i64, frame: &EventFrame, in_order: bool) -> StoreResult<u64> {
-    Ok(sqlx::query(INSERT)
-        .bind(run)
-        .bind(signed(frame.cursor.get())?)
-        .bind(in_order)
-        .bind(tx.now)
-        .bind(&*frame.kind)
-        .bind(&*frame.json)
-        .execute(&mut tx.conn)
-        .await?
-        .rows_affected())
+    let insert = bind(sqlx::query(INSERT), tx.now, run, frame, in_order)?;
+    Ok(insert.execute(&mut tx.conn).await?.rows_affected())
+}
+
+fn bind<'q>(
+    insert: Query<'q, Sqlite, SqliteArguments>,
+    now: i64,
+    run: i64,
+    frame: &'q EventFrame,
+    in_order: bool,
+) -> StoreResult<Query<'q, Sqlite, SqliteArguments>> {
+    let insert = insert.bind(run).bind(signed(frame.cursor.get())?).bind(in_order).bind(now);
+    Ok(insert.bind(&*frame.kind).bind(&*frame.json))
 }
 
 /// Announces a new status in the block after everything stored. When frames of the present session
@@ -151,11 +168,23 @@ pub(crate) async fn append(tx: &mut Tx, batch: TelemetryBatch) -> StoreResult<u6
     let mut frames = batch.frames;
     frames.sort_by_key(|frame| frame.cursor);
     let first_of_session = CursorAllocator::resume_after(run.session_base).next().cursor;
+    // What precedes the first frame of a batch may be in a batch that is still on its way. The others
+    // follow their neighbour, and a session's first frame follows what was stored before.
+    let in_order = |index: usize, frame: &EventFrame| {
+        run.ordered_telemetry || index > 0 || frame.cursor.get() == first_of_session
+    };
     let mut stored = 0;
-    for (index, frame) in frames.iter().enumerate() {
-        // What precedes the first frame of a batch may be in a batch that is still on its way. The
-        // others follow their neighbour, and a session's first frame follows what was stored before.
-        let in_order = run.ordered_telemetry || index > 0 || frame.cursor.get() == first_of_session;
+    let (together, rest) = frames.as_chunks::<TOGETHER>();
+    for (number, chunk) in together.iter().enumerate() {
+        let first = number * TOGETHER;
+        let mut insert = sqlx::query(INSERT_TOGETHER.as_str());
+        for (index, frame) in chunk.iter().enumerate() {
+            insert = bind(insert, tx.now, run.number, frame, in_order(first + index, frame))?;
+        }
+        stored += insert.execute(&mut tx.conn).await?.rows_affected();
+    }
+    for (index, frame) in rest.iter().enumerate() {
+        let in_order = in_order(together.len() * TOGETHER + index, frame);
         stored += insert(tx, run.number, frame, in_order).await?;
     }
     if stored > 0 {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use trestle_sandbox::slot::{self, Assignment, SlotOutcome, SlotReader, SlotReport};
 use trestle_sandbox::{
-    SandboxError, become_subreaper, end_all_descendants, inherited, refuse_inspection, watch_adopted,
+    SandboxError, become_subreaper, end_all_descendants, give_back_start_up_pages, inherited,
+    refuse_inspection, watch_adopted,
 };
 
 use crate::abort::{Abort, AbortReason};
@@ -110,6 +111,7 @@ async fn run_assigned(
     let watchers = [
         tokio::spawn(watch_runner(reader, abort.clone())),
         tokio::spawn(watch_signals(terminate, interrupt, abort.clone())),
+        tokio::spawn(settle_down(args.timing.settled)),
     ];
     let limit = args.timing.runner_gone;
     let session = Session::new(args, assigned, http, abort.clone(), writer.reports());
@@ -126,6 +128,12 @@ async fn run_assigned(
         watcher.abort();
     }
     outcome
+}
+
+/// A run process waits most of its life: what it needed to get its program going it holds no longer.
+async fn settle_down(after: Duration) {
+    tokio::time::sleep(after).await;
+    give_back_start_up_pages();
 }
 
 async fn watch_signals(mut terminate: Signal, mut interrupt: Signal, abort: Abort) {

@@ -786,7 +786,7 @@ fn values_of_any_type_are_restored_by_the_derived_schema_and_written_back_the_sa
     let given = folder.path().join("given.json");
     std::fs::write(&given, json!({ "schema": schema, "values": values }).to_string()).unwrap();
     let output = std::process::Command::new("node").arg(&file).arg(&given).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8(output.stderr).unwrap());
     let seen: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (index, sample) in samples.iter().enumerate() {
         let key = format!("t{index}");

@@ -7,11 +7,13 @@ mod evaluate;
 mod library;
 mod lower;
 mod operators;
+mod pieces;
 mod schema;
 mod shape;
 mod syntax;
 mod values;
 mod world;
+mod written;
 
 use std::path::Path;
 

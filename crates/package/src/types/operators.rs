@@ -226,7 +226,7 @@ impl Evaluator<'_> {
         let branches = self.branches(lazy);
         let left =
             branches.into_iter().filter(|(_, shape)| !matches!(&**shape, Shape::Null | Shape::Nothing));
-        union_of(left.map(|(lazy, shape)| (lazy, shape)).collect())
+        union_of(left.collect())
     }
 
     /// `{ [K in …]: … }`.

@@ -8,8 +8,8 @@ use oxc::ast::ast::{
 };
 use oxc::syntax::operator::{BinaryOperator, UnaryOperator};
 
-use super::lower::{node, signature};
 use super::syntax::{Item, Keyword, Literal, Member, Name, Node, Ty};
+use super::written::{node, signature};
 
 /// The name that an expression consists of: `run`, also in parentheses and under an assertion.
 pub(super) fn name_of(expression: &Expression<'_>) -> Option<String> {

@@ -35,6 +35,11 @@ MUTATIONS = [
     # server
     ("server/src/signed_url.rs", "let genuine = bool::from(", "let genuine = true || bool::from(", "server", "a_signed_address_carries_exactly_its_grant"),
     ("server/src/stream.rs", '"x-accel-buffering", HeaderValue::from_static("no")', '"x-accel-buffering", HeaderValue::from_static("yes")', "server", "b17_81_a_stream_forbids_buffering_replays_goes_live_and_closes_at_the_end"),
+    ("server/src/feed.rs", "if seen >= version &&", "if true &&", "server", "a_thousand_followers_cost_one_look_a_change"),
+    ("server/src/providers.rs", "bool::from(code(key, run, provider).as_bytes().ct_eq(told.as_bytes())).then_some(provider)", "Some(provider)", "server", "a_key_name_opens_one_providers_key_for_one_run"),
+    ("server/src/control/metering.rs", "(Some(brokered), _) => !brokered,", "(Some(_), _) => false,", "server", "relayed_turns_are_metered_by_the_relay_alone_and_direct_ones_by_their_reports"),
+    ("store/src/sqlite/ops/usage.rs", "if known.counted {", "if false {", "store", "of_repeated_token_reports_the_largest_numbers_hold"),
+    ("domain/src/brackets.rs", "self.turns.into_iter().rev()", "self.turns.into_iter()", "domain", "a_lost_process_leaves_its_open_turns_to_be_closed_from_the_inside_out"),
     # processes
     ("sandbox/src/tree.rs", "let joined = owns_number && (stat.session == self.root || stat.group == self.root);", "let joined = false;", "sandbox", ""),
     # command line

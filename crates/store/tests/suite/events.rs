@@ -30,6 +30,19 @@ pub(crate) async fn a_resent_batch_changes_nothing(factory: Arc<dyn Factory>) {
     assert_eq!(after.len(), before.len() + 1);
 }
 
+pub(crate) async fn a_batch_of_many_frames_is_stored_whole_and_once(factory: Arc<dyn Factory>) {
+    let bench = Bench::new(factory).await;
+    let runner = bench.runner("one", &[]).await;
+    let held = bench.running(&runner).await;
+    // Some of them are there already, one at the border of what one statement stores.
+    assert_eq!(bench.send(&held.fence, &[1_000_001, 1_000_064, 1_000_200]).await.unwrap(), 3);
+    let all: Vec<u64> = (1_000_001..=1_000_300).collect();
+    let shuffled: Vec<u64> = all.iter().rev().copied().collect();
+    assert_eq!(bench.send(&held.fence, &shuffled).await.unwrap(), 297);
+    assert_eq!(bench.send(&held.fence, &shuffled).await.unwrap(), 0);
+    assert_eq!(cursors(&bench, &held, 2).await, all);
+}
+
 pub(crate) async fn reading_resumes_where_it_stopped(factory: Arc<dyn Factory>) {
     let bench = Bench::new(factory).await;
     let runner = bench.runner("one", &[]).await;

@@ -347,7 +347,8 @@ macro_rules! behaviour_suite {
                 a_repeated_finalize_gets_the_first_answer, the_terminal_frame_opens_a_new_block,
                 a_displaced_finalize_is_refused, finalize_without_run_claim_is_refused,
                 finalize_or_sweep_but_one_end, a_long_run_leaves_no_leases_behind;
-            events: a_resent_batch_changes_nothing, reading_resumes_where_it_stopped,
+            events: a_resent_batch_changes_nothing, a_batch_of_many_frames_is_stored_whole_and_once,
+                reading_resumes_where_it_stopped,
                 a_gap_is_held_for_three_seconds, ordered_telemetry_is_never_held_at_a_block,
                 a_late_block_of_an_unordered_sender_is_not_missed, a_batch_that_spans_blocks_is_shown_at_once,
                 done_comes_at_once_for_ordered_and_later_for_others, late_frames_are_taken_for_a_minute,

@@ -204,7 +204,10 @@ impl AssignedRun {
                         ended = handle.terminate(grace) => if let Err(error) = ended {
                             tracing::warn!(%error, "run_process_not_ended");
                         },
-                        () = machine.kill.cancelled() => return kill(process, "killed").await,
+                        () = machine.kill.cancelled() => {
+                            kill(process, "killed").await;
+                            return None;
+                        }
                     }
                 },
             }
@@ -222,7 +225,8 @@ impl AssignedRun {
             return None;
         }
         tracing::warn!(run_id = %self.claimed.claim.run_id, "{}", end.word());
-        kill(process, end.word()).await
+        kill(process, end.word()).await;
+        Some(SlotOutcome::LeaseLost)
     }
 
     /// The end of the run that its process could not have stored, when the process said nothing better.
@@ -256,7 +260,16 @@ impl AssignedRun {
 
     async fn release(&self, reason: LeaseReleaseReason) {
         let Machine { client, token, starter, .. } = self.machine.as_ref();
-        release(client, token, &starter.config.timing, self.lease_record(), reason).await;
+        let timing = &starter.config.timing;
+        // Whoever wants an end at once waits for no network: a moment, and the lease runs out.
+        let hurry = async {
+            self.machine.kill.cancelled().await;
+            tokio::time::sleep(timing.grace / 5).await;
+        };
+        tokio::select! {
+            () = release(client, token, timing, self.lease_record(), reason) => {}
+            () = hurry => {}
+        }
     }
 }
 
@@ -288,11 +301,10 @@ async fn last_word(process: &mut SlotProcess, within: Duration) -> Option<SlotOu
 }
 
 /// Whoever has the run now must not meet this process at work: no grace.
-async fn kill(process: &SlotProcess, why: &'static str) -> Option<SlotOutcome> {
+async fn kill(process: &SlotProcess, why: &'static str) {
     if let Err(error) = process.process.kill().await {
         tracing::warn!(%error, why, "run_process_not_ended");
     }
-    Some(SlotOutcome::LeaseLost)
 }
 
 /// Names this attempt: a process that a former one left behind on this machine never has the same name.

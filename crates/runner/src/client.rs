@@ -159,7 +159,7 @@ impl PoolClient {
         Ok(ClaimAnswer::Won(Box::new(Claimed { claim, lease })))
     }
 
-    /// Beats for a lease, and waits so long for the answer; `None` when the lease is lost.
+    /// Beats for a lease; `None` when the lease is lost.
     ///
     /// # Errors
     /// Any answer but 200 and 409.
@@ -167,9 +167,10 @@ impl PoolClient {
         &self,
         token: &SecretString,
         beat: &HeartbeatRequest,
-        within: Duration,
     ) -> Result<Option<Beaten>, RunnerError> {
-        let answer = self.post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, within).await?;
+        let answer = self
+            .post("heartbeat", "/runner/v1/pool/heartbeat", Some(token), beat, self.call_deadline)
+            .await?;
         if answer.status() == StatusCode::CONFLICT {
             return Ok(None);
         }

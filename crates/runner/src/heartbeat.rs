@@ -1,14 +1,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-use tokio_util::task::AbortOnDropHandle;
 use trestle_contract::pool::{HeartbeatAction, HeartbeatRequest, Phase};
 use trestle_domain::{Backoff, BootClock, Clock, WORKER_MARGIN_FLOOR_MS, worker_deadline};
 
 use crate::RunnerError;
 use crate::assignment::Machine;
 use crate::client::{Beaten, Claimed};
+
+/// A beat that is not answered is followed by the next one after a fifth of the period: what is left of a lease
+/// after a long outage must be enough for one that gets through.
+const HASTE: u32 = 5;
 
 /// Keeps the assignment lease of one run, and tells when the run may not go on.
 pub(crate) struct LeaseKeeper {
@@ -18,18 +22,16 @@ pub(crate) struct LeaseKeeper {
     /// When this machine must have let go of the run, on the clock that also runs in sleep.
     deadline_ms: i64,
     next: Instant,
-    beating: Option<Beat>,
+    /// Beats on their way, each with the time when it was sent.
+    beats: JoinSet<(i64, Result<Option<Beaten>, RunnerError>)>,
     failures: Backoff,
     forbidden: bool,
     cancelled_until: Option<Instant>,
     look: tokio::time::Interval,
 }
 
-/// A beat on its way.
-struct Beat {
-    sent_ms: i64,
-    answer: AbortOnDropHandle<Result<Option<Beaten>, RunnerError>>,
-}
+/// So many beats are on their way at most. One that a network swallowed does not hold up the next.
+const MOST_BEATS: usize = 6;
 
 /// Why a run may not go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,8 +63,7 @@ impl LeaseKeeper {
         let timing = &machine.starter.config.timing;
         let mut look = interval(timing.deadline_check);
         look.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        // A fifth of the period: what is left of a lease after a long outage must be enough for the next beat.
-        let ceiling = (timing.heartbeat.min(claimed.lease / 6) / 5).min(timing.retry_ceiling);
+        let ceiling = (timing.heartbeat.min(claimed.lease / 6) / HASTE).min(timing.retry_ceiling);
         let failures = Backoff::new(as_millis(timing.retry_base.min(ceiling)), as_millis(ceiling));
         let mut keeper = Self {
             request: HeartbeatRequest {
@@ -73,7 +74,7 @@ impl LeaseKeeper {
             lease: claimed.lease,
             deadline_ms: 0,
             next: Instant::now(),
-            beating: None,
+            beats: JoinSet::new(),
             failures,
             forbidden: false,
             cancelled_until: None,
@@ -89,10 +90,12 @@ impl LeaseKeeper {
         loop {
             let overdue = self.cancelled_until;
             tokio::select! {
-                () = sleep_until(self.next), if self.beating.is_none() => self.beating = Some(self.beat()),
-                answer = answer(&mut self.beating) => {
-                    let sent_ms = self.beating.take().map_or(0, |beat| beat.sent_ms);
-                    if let Some(end) = self.heard(sent_ms, answer) {
+                () = sleep_until(self.next), if self.beats.len() < MOST_BEATS => self.beat(),
+                Some(answer) = self.beats.join_next(), if !self.beats.is_empty() => {
+                    // The task of one that was dropped with its runtime, or failed, says nothing.
+                    if let Ok((sent_ms, answer)) = answer
+                        && let Some(end) = self.heard(sent_ms, answer)
+                    {
                         return end;
                     }
                 }
@@ -106,15 +109,11 @@ impl LeaseKeeper {
         }
     }
 
-    fn beat(&self) -> Beat {
+    fn beat(&mut self) {
         let (machine, request) = (Arc::clone(&self.machine), self.request.clone());
-        // One that got lost on its way must leave time for others.
-        let most = machine.starter.config.timing.call_deadline;
-        let within = (self.lease / 12).max(most / 30).min(most);
         let sent_ms = BootClock.now_ms();
-        let beating =
-            tokio::spawn(async move { machine.client.heartbeat(&machine.token, &request, within).await });
-        Beat { sent_ms, answer: AbortOnDropHandle::new(beating) }
+        self.beats.spawn(async move { (sent_ms, machine.client.heartbeat(&machine.token, &request).await) });
+        self.next = Instant::now() + self.period() / HASTE;
     }
 
     fn heard(&mut self, sent_ms: i64, answer: Result<Option<Beaten>, RunnerError>) -> Option<LeaseEnd> {
@@ -148,6 +147,7 @@ impl LeaseKeeper {
     /// The lease was granted anew by an answer to what was sent then.
     fn held(&mut self, sent_ms: i64, lease: Duration) {
         self.lease = lease;
+        self.beats = JoinSet::new();
         self.failures.reset();
         self.forbidden = false;
         let length = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
@@ -172,16 +172,6 @@ impl LeaseKeeper {
                 self.cancelled_until.get_or_insert_with(|| Instant::now() + grace);
             }
         }
-    }
-}
-
-async fn answer(beating: &mut Option<Beat>) -> Result<Option<Beaten>, RunnerError> {
-    match beating {
-        Some(beat) => (&mut beat.answer).await.unwrap_or_else(|_| {
-            // The task was dropped with its runtime, or failed: as good as no answer.
-            Err(RunnerError::InvalidAnswer { what: "heartbeat response", problem: "(root): none".to_owned() })
-        }),
-        None => std::future::pending().await,
     }
 }
 

@@ -2,12 +2,13 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use trestle_contract::{LeaseId, RunId};
+use trestle_domain::{Clock, WallClock};
 
 use crate::RunnerError;
 use crate::slot_process::remove_tree;
@@ -114,9 +115,10 @@ impl WorkDirectory {
             let Ok(Some(_lock)) = lock(&other) else { continue };
             clear_slots(&other);
             for record in entries(&other.join("leases")) {
-                let written = fs::metadata(&record).and_then(|found| found.modified());
-                let age = written.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
-                if age.is_some_and(|age| age > OLDEST_RECORD) {
+                let written = fs::metadata(&record).and_then(|found| found.modified()).ok();
+                let written = written.and_then(|at| at.duration_since(UNIX_EPOCH).ok());
+                let now = Duration::from_millis(u64::try_from(WallClock.now_ms()).unwrap_or(0));
+                if written.is_some_and(|at| now.saturating_sub(at) > OLDEST_RECORD) {
                     let _ = fs::remove_file(record);
                 }
             }
@@ -225,6 +227,11 @@ mod tests {
         assert!(living.path().join("slots/1-1/workspace").exists());
         assert!(!dead_path.join("slots/2-1").exists());
         assert!(bystander.exists());
+        let long_ago = UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+        let old = dead_path.join("leases/old.json");
+        fs::File::create(&old).unwrap().set_modified(long_ago).unwrap();
+        third.sweep();
+        assert!(!old.exists(), "no lease is that old");
         let dead = WorkDirectory::open(home.path(), "dead").await.unwrap();
         assert_eq!(dead.sweep(), [record]);
     }

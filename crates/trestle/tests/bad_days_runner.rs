@@ -100,8 +100,7 @@ fn join(up: &Up<'_>, machine: &Machine, pool: &str) -> String {
 
 fn join_at(up: &Up<'_>, url: &str, machine: &Machine, pool: &str) -> String {
     let token = up.run(&["runner", "token", "--pool", pool]).ok().out.trim().to_owned();
-    let registered =
-        machine.run(&["runner", "register", "--url", url, "--token", &token, "--name", pool]);
+    let registered = machine.run(&["runner", "register", "--url", url, "--token", &token, "--name", pool]);
     registered.ok().out.trim().to_owned()
 }
 
@@ -469,18 +468,19 @@ fn one_way_cuts_and_three_seconds_of_delay_repeat_nothing() {
     let spoiled = Spoiled::new();
     let url = spoiled.proxy.url();
     let server = Machine::new();
-    let up = server.up(&spoiled.flags(&url, "90"));
+    let up = server.up(&spoiled.flags(&url, "60"));
     let patient = Patient::deploy(&up);
     let machine = Machine::new();
     join_at(&up, &url, &machine, "default");
-    let working = work(&machine, &url, &["--lease", "90"]);
-    // Poll, claim and start through a slow network.
-    spoiled.proxy.set_weather(Weather::Slow(Duration::from_secs(3)));
+    let working = work(&machine, &url, &["--lease", "60"]);
     let run = start(&up);
     patient.until_started(1);
-    spoiled.spoil(Weather::Deaf(Direction::ToServer), Duration::from_secs(6));
-    spoiled.spoil(Weather::Deaf(Direction::ToClient), Duration::from_secs(6));
-    assert!(spoiled.proxy.traffic().dropped > 0, "nobody noticed");
+    // Longer than the time between two beats, and between two renewals.
+    spoiled.spoil(Weather::Deaf(Direction::ToServer), Duration::from_secs(12));
+    let one_way = spoiled.proxy.traffic().dropped;
+    assert!(one_way > 0, "nobody noticed");
+    spoiled.spoil(Weather::Deaf(Direction::ToClient), Duration::from_secs(12));
+    assert!(spoiled.proxy.traffic().dropped > one_way, "nobody noticed");
     spoiled.proxy.set_weather(Weather::Slow(Duration::from_secs(3)));
     assert_eq!(patient.finish(&up, &run), 1);
     working.signal(Signal::SIGTERM);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use trestle_runner::{Ended, RunnerError};
 use trestle_testkit::clock::until;
-use trestle_testkit::control_plane::{Fault, Options};
+use trestle_testkit::control_plane::{Fault, Hold, Options};
 
 use crate::support::{BEAT, LIMIT, Machine, Script};
 
@@ -64,7 +64,7 @@ async fn a_runner_that_is_forbidden_twice_in_a_row_ends_its_run_and_once_does_no
     machine.plane.fault("heartbeat", Fault::Refuse(403), 1);
     machine.until_calls(BEAT, beats + 5).await;
     assert_eq!(machine.alive(), 1, "something in between may have been mistaken");
-    machine.plane.fault("heartbeat", Fault::Refuse(403), 2);
+    machine.plane.fault("heartbeat", Fault::Refuse(403), 1_000_000);
     until_gone(&machine).await;
     working.handle.drain();
     working.end().await.unwrap();
@@ -130,6 +130,26 @@ async fn a_cancelled_run_whose_process_ends_in_time_is_left_to_itself() {
     machine.let_go().await;
     working.handle.drain();
     working.end().await.unwrap();
+    assert!(machine.releases().is_empty());
+}
+
+/// A network that swallows requests: beats that hang do not hold up those that would get through.
+#[tokio::test]
+async fn a_beat_that_is_never_answered_does_not_hold_up_the_next() {
+    let machine = Machine::with(Options { lease: Duration::from_secs(12), ..Options::default() }).await;
+    machine.queue("run-1");
+    let hold = Hold::new();
+    machine.plane.fault("heartbeat", Fault::Hold(hold.clone()), 5);
+    // Each of them would hang for longer than the whole lease.
+    let config = machine.config(Script::Waits);
+    assert!(config.timing.call_deadline > Duration::from_secs(12));
+    let working = machine.start(config).await;
+    machine.until_calls(BEAT, 3).await;
+    assert_eq!(machine.alive(), 1);
+    machine.let_go().await;
+    working.handle.drain();
+    working.end().await.unwrap();
+    hold.let_go();
     assert!(machine.releases().is_empty());
 }
 

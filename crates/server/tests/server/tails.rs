@@ -38,7 +38,7 @@ async fn open(world: &World, run: &str, query: &str) -> TcpStream {
 
 /// The cursors of a stream's blocks that carry data. Bytes of the chunked encoding fall between lines.
 fn cursors(text: &[u8]) -> Vec<u64> {
-    let text = String::from_utf8_lossy(text);
+    let text = std::str::from_utf8(text).unwrap();
     let mut cursors = Vec::new();
     let mut id: Option<u64> = None;
     for line in text.split('\n') {

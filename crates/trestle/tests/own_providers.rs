@@ -25,7 +25,7 @@ fn holds(directory: &Path, needle: &str) -> Option<std::path::PathBuf> {
 fn a_program_names_a_provider_of_its_own_and_nobody_sees_its_key() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let usage = ScriptUsage { input: 100, output: 20, ..ScriptUsage::default() };
-    let turn = |text: &str| ScriptTurn { usage: Some(usage.clone()), ..ScriptTurn::text(text) };
+    let turn = |text: &str| ScriptTurn { usage: Some(usage), ..ScriptTurn::text(text) };
     let script = Script::of(vec![turn("from the runner"), turn("through the server")]);
     let model = runtime.block_on(ModelServer::start(script)).unwrap();
     let machine = Machine::new();

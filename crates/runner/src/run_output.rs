@@ -4,6 +4,8 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 use tokio_util::task::AbortOnDropHandle;
 use trestle_sandbox::Process;
 
+/// How long to wait for the last lines of a process that is gone: somebody may hold its pipes open.
+const LAST_LINES: Duration = Duration::from_secs(1);
 /// Longest part of a line that becomes one log line.
 const LONGEST_LINE: u64 = 8 * 1024;
 
@@ -29,7 +31,7 @@ impl RunOutput {
                 let _ = reader.await;
             }
         };
-        let _ = tokio::time::timeout(Duration::from_millis(200), all).await;
+        let _ = tokio::time::timeout(LAST_LINES, all).await;
     }
 }
 

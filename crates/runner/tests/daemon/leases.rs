@@ -92,7 +92,7 @@ async fn failed_beats_are_repeated_long_before_the_next_one_is_due() {
 /// B17-86: a runner that cannot reach its control plane stops before somebody else starts the run.
 #[tokio::test]
 async fn b17_86_a_run_is_let_go_before_its_lease_can_have_ended() {
-    let lease = Duration::from_millis(1500);
+    let lease = Duration::from_secs(4);
     let machine = Machine::with(Options { lease, ..Options::default() }).await;
     machine.queue("run-1");
     machine.plane.fault("heartbeat", Fault::CutBefore, 1_000_000);
@@ -198,10 +198,14 @@ async fn b3_19_a_process_that_is_gone_is_not_beaten_for() {
     // Its run is queued again at once and executed by the same machine.
     machine.until_assigned(2).await;
     assert_eq!(machine.releases(), ["died"]);
-    let beats = machine.plane.calls(BEAT).len();
-    machine.until_calls(BEAT, beats + 5).await;
-    let late = &machine.plane.calls(BEAT)[beats + 1..];
-    assert!(late.iter().all(|beat| beat.json()["lease_id"] == "lease-run-1-2"));
+    let leases = || -> Vec<String> {
+        let beats = machine.plane.calls(BEAT);
+        beats.iter().map(|beat| beat.json()["lease_id"].as_str().unwrap().to_owned()).collect()
+    };
+    let of_the_second = || leases().iter().filter(|lease| *lease == "lease-run-1-2").count();
+    until(LIMIT, "beats for the second attempt", || of_the_second() >= 20).await.unwrap();
+    // One or another may have been on its way when the process died.
+    assert!(leases().iter().rev().take(10).all(|lease| lease == "lease-run-1-2"), "{:?}", leases());
     machine.let_go().await;
     working.handle.drain();
     working.end().await.unwrap();

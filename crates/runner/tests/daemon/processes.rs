@@ -35,8 +35,8 @@ async fn a_machine_that_recovers_goes_on() {
     let (executable, hidden) = (config.executable.clone(), machine.home.path().join("hidden"));
     std::fs::rename(&executable, &hidden).unwrap();
     let mut config = config;
-    config.timing.retry_base = Duration::from_millis(500);
-    config.timing.retry_ceiling = Duration::from_secs(2);
+    config.timing.retry_base = Duration::from_secs(1);
+    config.timing.retry_ceiling = Duration::from_secs(4);
     let working = machine.start(config).await;
     until(LIMIT, "the first release", || !machine.releases().is_empty()).await.unwrap();
     std::fs::rename(&hidden, &executable).unwrap();

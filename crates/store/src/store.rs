@@ -10,11 +10,11 @@ use crate::error::StoreResult;
 use crate::model::{
     ArtifactRow, AssignmentClaim, CancelOutcome, CancelState, ClaimedAssignment, ClaimedRun, ComputeUsage,
     CreatedRun, Deployed, EventPage, Fence, Finalize, Finalized, Heartbeat, HeartbeatAnswer, IdempotencyKey,
-    IdempotencyStart, LeaseMode, Metered, NewArtifact, NewProvider, NewRun, NewRunner, NewSecret, NewUpload, NewVersion,
-    Offer, Organisation, PoolRow, ProviderRow, RegistrationTokenRow, RelayTurn, ReleaseReason, Releaser, RunClaim,
-    RunFilter, RunListRow, RunPage, RunRow, RunnerRow, SecretRow, StoredAnswer, SweepReport, TakenBack,
-    TelemetryBatch, TokenHash, TokenReport, TurnMeter, TurnRow, UploadRow, VersionListRow, VersionRow,
-    WorkflowListRow, WorkflowRow, WrittenArtifact,
+    IdempotencyStart, LeaseMode, Metered, NewArtifact, NewProvider, NewRun, NewRunner, NewSecret, NewUpload,
+    NewVersion, Offer, Organisation, PoolRow, ProviderRow, RegistrationTokenRow, RelayTurn, ReleaseReason,
+    Releaser, RunClaim, RunFilter, RunListRow, RunPage, RunRow, RunnerRow, SecretRow, StoredAnswer,
+    SweepReport, TakenBack, TelemetryBatch, TokenHash, TokenReport, TurnMeter, TurnRow, UploadRow,
+    VersionListRow, VersionRow, WorkflowListRow, WorkflowRow, WrittenArtifact,
 };
 
 /// Something that was committed. A hint to look again, never the data itself.

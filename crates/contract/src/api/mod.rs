@@ -13,9 +13,7 @@ pub use deploy::{
     LastRun, ProgramFile, ProgramView, UploadUrlRequest, UploadUrlResponse, VersionRow, WorkflowDetail,
     WorkflowDisabled, WorkflowHead, WorkflowList, WorkflowRow, WorkflowState,
 };
-pub use providers::{
-    CreateProviderRequest, ProviderList, ProviderResponse, ProviderRow, ProviderSource,
-};
+pub use providers::{CreateProviderRequest, ProviderList, ProviderResponse, ProviderRow, ProviderSource};
 pub use runners::{
     EnrolRunnerRequest, EnrolRunnerResponse, EnrolledRunner, PoolList, PoolRow, RegistrationToken,
     RunnerList, RunnerRow, RunnerStatus,

@@ -77,8 +77,10 @@ fn check(name: &str, value: &str) -> Answer<()> {
         )));
     }
     if name.starts_with(KEY_PREFIX) {
-        return Err(Failure::invalid(format!("names that begin with `{KEY_PREFIX}` belong to model providers"))
-            .hint("take another name"));
+        return Err(Failure::invalid(format!(
+            "names that begin with `{KEY_PREFIX}` belong to model providers"
+        ))
+        .hint("take another name"));
     }
     Ok(())
 }

@@ -391,12 +391,8 @@ async fn a_turn_with_a_key_is_finished_without_its_client_and_a_repeat_gets_its_
     );
 
     // Another process with the same store.
-    let relay = Relay::with_ledger(
-        &world.config,
-        world.rows.clone(),
-        world.book.clone(),
-        Arc::clone(&world.vault),
-    );
+    let relay =
+        Relay::with_ledger(&world.config, world.rows.clone(), world.book.clone(), Arc::clone(&world.vault));
     let url = serve(Arc::new(relay.unwrap())).await;
     let frames = ask(&url, "run1", &body).await;
     assert_eq!(result(&frames).turn.text, "finished all the same");

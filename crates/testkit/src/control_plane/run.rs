@@ -184,12 +184,11 @@ fn renew(inner: &Inner, call: &Call, run_id: &str) -> Outcome {
         })
     })?;
     let Some((cancel, fresh)) = cancel else { return Err(displaced()) };
-    let response =
-        RenewResponse {
-            lease_until: expiry(inner.options.lease),
-            cancel_requested: cancel.then_some(true),
-            run_token: fresh.and_then(|token| Token::new(token).ok()),
-        };
+    let response = RenewResponse {
+        lease_until: expiry(inner.options.lease),
+        cancel_requested: cancel.then_some(true),
+        run_token: fresh.and_then(|token| Token::new(token).ok()),
+    };
     Ok(granted(inner, Answer::json(200, &response)))
 }
 

@@ -5,9 +5,9 @@ use trestle_contract::ids::RunId;
 use trestle_contract::json::RawJson;
 use trestle_domain::{Admission, BracketEnd, Call, RunEvent};
 
-use super::{events, open_brackets};
 use super::leases::close_leases;
 use super::run_state::{RunState, admitted};
+use super::{events, open_brackets};
 use crate::error::{StoreError, StoreResult};
 use crate::model::{CancelOutcome, Finalize, Finalized, Outcome, RunFailure};
 use crate::sqlite::convert::signed;

@@ -14,7 +14,6 @@ use trestle_domain::Backoff;
 
 use trestle_sandbox::slot::UNSENT_RESULT;
 
-use crate::abort::{Abort, AbortReason};
 use crate::control::{ControlClient, ControlError};
 use crate::lease::Lease;
 
@@ -41,23 +40,16 @@ pub(crate) enum Written {
 pub(crate) async fn finalize(
     client: &ControlClient,
     lease: &Lease,
-    abort: &Abort,
     directory: &Path,
     end: RunEnd,
 ) -> Written {
     let result = ResultFile::new(directory);
-    let written = store(client, lease, abort, &result, end).await;
+    let written = store(client, lease, &result, end).await;
     result.remove();
     written
 }
 
-async fn store(
-    client: &ControlClient,
-    lease: &Lease,
-    abort: &Abort,
-    result: &ResultFile,
-    end: RunEnd,
-) -> Written {
+async fn store(client: &ControlClient, lease: &Lease, result: &ResultFile, end: RunEnd) -> Written {
     let mut end = end;
     loop {
         let body = match encode(client, &end) {
@@ -65,7 +57,7 @@ async fn store(
             Err(error) => return Written::Refused(error),
         };
         result.write(&client.finalize_url(), &body);
-        match attempt(client, lease, abort, &body).await {
+        match attempt(client, lease, &body).await {
             Ok(()) => return Written::Stored(end),
             Err(Some(error)) if error.is_displaced() => return Written::Displaced,
             Err(Some(error)) => match refused_value(&error, &end) {
@@ -88,18 +80,15 @@ fn encode(client: &ControlClient, end: &RunEnd) -> Result<Bytes, ControlError> {
 }
 
 /// Sends until there is an answer that a repeat would not change. `None`: the lease is over.
-async fn attempt(
-    client: &ControlClient,
-    lease: &Lease,
-    abort: &Abort,
-    body: &Bytes,
-) -> Result<(), Option<ControlError>> {
+async fn attempt(client: &ControlClient, lease: &Lease, body: &Bytes) -> Result<(), Option<ControlError>> {
     let timing = client.timing();
     let first = timing.retry_waits.first().copied().unwrap_or(Duration::from_millis(500));
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1);
     let mut backoff = Backoff::new(millis(first), millis(timing.finalize_backoff));
     loop {
-        if lease.is_over() || abort.reason() == Some(AbortReason::LeaseLost) {
+        // Only the answer to this call tells whether the run is still ours: once the end is stored and that
+        // answer is lost, renewals are refused too.
+        if lease.is_over() {
             return Err(None);
         }
         let error = match client.finalize(body.clone()).await {
@@ -111,11 +100,7 @@ async fn attempt(
             Some(_) => return Err(Some(error)),
         }
         tracing::warn!(%error, "the end of the run was not stored; it is tried again");
-        let pause = Duration::from_millis(backoff.next_ms());
-        tokio::select! {
-            () = sleep(pause) => {}
-            _ = abort.wait_until(|reason| reason == AbortReason::LeaseLost) => return Err(None),
-        }
+        sleep(Duration::from_millis(backoff.next_ms())).await;
     }
 }
 

@@ -331,7 +331,7 @@ impl Session {
         if !delivered {
             tracing::warn!("not everything was delivered before the end of the run");
         }
-        match finalize(&held.control, &held.lease, &self.abort, &self.slot, end).await {
+        match finalize(&held.control, &held.lease, &self.slot, end).await {
             Written::Stored(end) => {
                 // The control plane takes late events for a while.
                 let _ = timeout(self.timing.telemetry_flush, held.emitter.flushed()).await;
@@ -344,17 +344,29 @@ impl Session {
 
     /// Gives the run back after delivering what there is of it.
     async fn hand_back(&self, held: Held, reason: &str) -> SlotOutcome {
-        let patience = self.timing.telemetry_flush_aborted;
         let delivery = async { tokio::join!(held.emitter.flushed(), held.usage.deliver()).0 };
-        let _ = timeout(patience, delivery).await;
+        if !self.patiently(delivery).await {
+            tracing::warn!("not everything was delivered before the run was given back");
+        }
         self.give_back(&held.control, reason).await
     }
 
+    /// A runner that stops waits for a moment only; otherwise the lease is the limit, which has to run out
+    /// when the run is not given back.
     async fn give_back(&self, control: &ControlClient, reason: &str) -> SlotOutcome {
-        match timeout(self.timing.release, control.release(reason)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(%error, "the run was not given back; its lease has to run out"),
-            Err(_) => tracing::debug!("the run was not given back in time; its lease has to run out"),
+        let stopping = |reason| {
+            matches!(reason, AbortReason::Shutdown | AbortReason::RunnerGone | AbortReason::LeaseLost)
+        };
+        let hurried = async {
+            self.abort.wait_until(stopping).await;
+            sleep(self.timing.release).await;
+        };
+        tokio::select! {
+            biased;
+            released = control.release(reason) => if let Err(error) = released {
+                tracing::debug!(%error, "the run was not given back; its lease has to run out");
+            },
+            () = hurried => tracing::debug!("the run was not given back in time; its lease has to run out"),
         }
         SlotOutcome::Released { reason: reason.to_owned() }
     }

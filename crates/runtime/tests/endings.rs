@@ -462,3 +462,21 @@ async fn a_process_that_stood_still_for_longer_than_its_lease_does_nothing_any_m
     assert!(fake.plane.finalized(RUN).is_none());
     process.assert_tidy();
 }
+
+#[tokio::test]
+async fn a_renewal_that_is_refused_because_the_end_is_stored_does_not_hide_the_end() {
+    let fake = Fake::start("export default () => 'stored'", Duration::from_secs(60), |_| {}).await;
+    let again = Hold::new();
+    fake.plane.fault("finalize", CallFault::LoseAnswer, 1);
+    fake.plane.fault("finalize", CallFault::Hold(again.clone()), 1_000);
+    let mut options = fake.options();
+    options.lease.renew_every_ms = 50;
+    let mut process = fake.begin(options).await;
+    fake.until("a refused renewal", |plane| {
+        plane.calls("renew").iter().any(|renewal| renewal.status == Some(409))
+    })
+    .await;
+    again.let_go();
+    completes(&mut process).await;
+    assert_eq!(fake.output(), "stored");
+}

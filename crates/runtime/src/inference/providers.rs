@@ -33,6 +33,8 @@ pub(crate) struct Direct {
 #[derive(Debug)]
 pub(crate) struct Providers {
     known: Mutex<Known>,
+    /// Held while the control plane is asked: whoever needs the answer too waits for it.
+    asking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -58,11 +60,17 @@ impl Providers {
             tracing::warn!(%error, "the providers of the claim cannot be read");
             Vec::new()
         });
-        Self { known: Mutex::new(Known { entries, asked: HashSet::new() }) }
+        let known = Mutex::new(Known { entries, asked: HashSet::new() });
+        Self { known, asking: tokio::sync::Mutex::default() }
     }
 
     /// Where a call goes: `None` for the control plane. A name that is not known is asked for once.
     pub(crate) async fn route(&self, request: &InferenceRequest, control: &ControlClient) -> Option<Direct> {
+        let asking = match self.find(request) {
+            Found::Direct(direct) => return Some(direct),
+            Found::Brokered => return None,
+            Found::Unknown(_) => self.asking.lock().await,
+        };
         let name = match self.find(request) {
             Found::Direct(direct) => return Some(direct),
             Found::Brokered => return None,
@@ -77,6 +85,7 @@ impl Providers {
                 tracing::debug!(%error, "the providers were not told; the call goes through the control plane")
             }
         }
+        drop(asking);
         match self.find(request) {
             Found::Direct(direct) => Some(direct),
             Found::Brokered | Found::Unknown(_) => None,

@@ -70,13 +70,6 @@ impl Capabilities {
     }
 
     pub(super) async fn secret(&self, params: SecretGetParams) -> Result<SecretGetResult, HostFailure> {
-        if is_provider_key(params.name.as_str()) {
-            return Err(HostFailure::new(
-                ErrorCode::Forbidden,
-                "a program may not read the key of a model provider",
-            )
-            .with_hint("name the provider in agent(): its calls are made with the key"));
-        }
         let value = resolve_secret(self.control.clone(), params.name.as_str()).await?;
         // Known before anybody can show it.
         self.emitter.redactor().add(params.name.as_str(), &value);
@@ -97,6 +90,11 @@ pub(crate) async fn resolve_secret(
     control: crate::control::ControlClient,
     name: &str,
 ) -> Result<String, HostFailure> {
+    if is_provider_key(name) {
+        let what = "a program may not read the key of a model provider";
+        return Err(HostFailure::new(ErrorCode::Forbidden, what)
+            .with_hint("name the provider in agent(): its calls are made with the key"));
+    }
     let wire_name = SecretName::new(name)
         .map_err(|error| HostFailure::invalid(format!("{name:?} is no name of a secret: {error}")))?;
     let error = match control.secret(wire_name).await {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -48,6 +48,9 @@ enum Trap {
     /// After so many bytes of a direction the connection is reset.
     ResetAfter { direction: Direction, after: u64 },
 }
+
+/// Pieces that follow each other within this time belong together, and are late together.
+const SAME_PIECE: Duration = Duration::from_millis(5);
 
 /// What went through the proxy so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -253,6 +256,7 @@ async fn pump(
     let mut seen = Vec::new();
     let mut passed = 0_u64;
     let mut to_drop = 0_u64;
+    let mut passed_at = None;
     loop {
         let size = match from.read(&mut buffer).await {
             Ok(0) => {
@@ -264,7 +268,14 @@ async fn pump(
         };
         let weather = shared.weather.borrow().clone();
         match weather {
-            Weather::Slow(by) => tokio::time::sleep(by).await,
+            Weather::Slow(by) => {
+                // What came while the piece before was held back has waited as long.
+                let belongs = passed_at.is_some_and(|at: Instant| at.elapsed() < SAME_PIECE);
+                if !belongs {
+                    tokio::time::sleep(by).await;
+                }
+                passed_at = Some(Instant::now());
+            }
             Weather::Deaf(deaf) if deaf == direction => {
                 shared.count(|traffic| traffic.dropped += size as u64);
                 continue;

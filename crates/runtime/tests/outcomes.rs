@@ -28,7 +28,10 @@ async fn a_program_that_returns_completes_its_run_in_the_agreed_order() {
     let plane = plane("export default async function run(input, context) { console.log('hi', input.n); return { got: input, run: context.runId, version: context.workflowVersion, cwd: process.cwd() === context.workspaceDir }; }").await;
     plane.set_input(json!({ "n": 7 }));
     assert_eq!(run(&plane).await, SlotOutcome::Completed);
-    assert_eq!(plane.order(), ["POST claim", "GET version", "GET /blob/program", "POST finalize"]);
+    let mut order = plane.order();
+    // Compute time is told from half a second on, which a slow machine takes.
+    order.retain(|call| call != "POST usage");
+    assert_eq!(order, ["POST claim", "GET version", "GET /blob/program", "POST finalize"]);
     let finalized = plane.finalized();
     assert_eq!(finalized["status"], "completed");
     assert_eq!(finalized["workerId"], "worker");

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
 import { shell } from "@trestle/workflow";
 
 export default async function run() {
@@ -7,5 +8,6 @@ export default async function run() {
   // Holds the command's pipes open for ever: the command itself is over.
   const { stdout } = await shell("setsid sh -c 'trap \"\" TERM; while :; do sleep 1; done' & echo $!");
   console.log(process.pid, detached.pid, stdout.trim());
-  await new Promise((resolve) => setTimeout(resolve, 50));
+  // Until the test has looked at them.
+  while (!existsSync("seen")) await new Promise((resolve) => setTimeout(resolve, 5));
 }

@@ -26,6 +26,12 @@ MUTATIONS = [
     ("contract/src/json.rs", "if depth(raw.get()) > MAX_DEPTH {", "if depth(raw.get()) > 10 * MAX_DEPTH {", "contract", "nesting_is_judged_exactly"),
     # artifacts
     ("package/src/artifact/entries.rs", '".." => return Err(refuse(raw, "its path has a `..` segment")),', '".." => {}', "package", "paths_that_leave_the_root_are_refused"),
+    # schemas and host calls
+    ("package/src/types/schema.rs", "if !may_be_missing && !matches!", "if !matches!", "package", "any_type_has_its_schema_which_takes_its_values_and_no_others"),
+    ("package/src/types/pieces.rs", 'object.insert("uniqueItems".into(), json!(true));', 'object.insert("uniqueItems".into(), json!(false));', "package", "values_of_any_type_are_restored_by_the_derived_schema_and_written_back_the_same"),
+    ("contract/src/host/context.rs", "version >= FIRST_WITH_TRIGGER_REQUEST", "version > FIRST_WITH_TRIGGER_REQUEST", "contract", "the_request_goes_to_sdks_that_know_it_and_to_no_others"),
+    ("runtime/src/host/connection.rs", "if was_waiting.is_some() {", "if false {", "runtime", "a_call_that_is_dropped_tells_the_program_and_one_that_was_answered_does_not"),
+    ("runtime/src/host/calls/workflows.rs", "*next += 1;", "", "runtime", "called_workflows_are_told_apart_by_their_order_and_give_their_results"),
     # slots
     ("runner/src/capacity.rs", "counts.active < self.shared.slots &&", "counts.active <= self.shared.slots &&", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),
     ("runner/src/capacity.rs", "counts.active -= usize::from(!lent);", "counts.active -= usize::from(false);", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),

@@ -298,7 +298,8 @@ mod tests {
     }
 
     async fn said(queue: &mut mpsc::Receiver<String>) -> serde_json::Value {
-        serde_json::from_str(&queue.recv().await.unwrap()).unwrap()
+        let frame = tokio::time::timeout(Duration::from_secs(20), queue.recv()).await;
+        serde_json::from_str(&frame.expect("nothing was said").unwrap()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

@@ -35,6 +35,21 @@ MUTATIONS = [
     # slots
     ("runner/src/capacity.rs", "counts.active < self.shared.slots &&", "counts.active <= self.shared.slots &&", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),
     ("runner/src/capacity.rs", "counts.active -= usize::from(!lent);", "counts.active -= usize::from(false);", "runner", "a_chain_of_waiting_runs_fits_one_slot_up_to_the_bound"),
+    # runners
+    ("runner/src/runner.rs", "if answer.action == Some(PollAction::Drain) {", "if false {", "runner", "an_offer_beside_a_drain_is_not_claimed"),
+    ("runner/src/runner.rs", "if left == 0 || !error.is_passing()", "if true || !error.is_passing()", "runner", "a_claim_whose_answer_is_lost_is_made_again_and_its_run_executed_once"),
+    ("runner/src/heartbeat.rs", "if BootClock.now_ms() >= self.deadline_ms {", "if false {", "runner", "b17_86_a_run_is_let_go_before_its_lease_can_have_ended"),
+    ("runner/src/heartbeat.rs", "RunnerError::Refused { status: 401, .. } => return Some(LeaseEnd::Revoked),", "", "runner", "a_revoked_runner_ends_its_run_at_once_and_itself"),
+    ("runner/src/heartbeat.rs", "self.beats.len() < MOST_BEATS => self.beat(),", "self.beats.is_empty() => self.beat(),", "runner", "a_beat_that_is_never_answered_does_not_hold_up_the_next"),
+    ("runner/src/heartbeat.rs", "self.cancelled_until.get_or_insert_with(|| Instant::now() + grace);", "let _ = grace;", "runner", "b2_17_a_cancelled_run_whose_process_does_not_end_is_ended_and_given_back"),
+    ("runner/src/offers.rs", "if wanted.pool.as_str() != pool {", "if false {", "runner", "an_offer_that_is_not_for_this_machine_is_not_claimed"),
+    ("runner/src/offers.rs", "if !is_plain(claim.run_id.as_str()) {", "if false {", "runner", "a_claim_is_for_the_run_that_was_offered_and_its_id_is_harmless"),
+    ("runner/src/pace.rs", "doubled.min(self.longest)", "Duration::ZERO", "runner", "polls_that_bring_nothing_are_kept_apart"),
+    ("runner/src/work_directory.rs", "let Ok(Some(_lock)) = lock(&other) else { continue };", "", "runner", "only_what_no_process_owns_is_swept_of_other_runners"),
+    ("runner/src/claim_env.rs", "&& !reserved(name)", "", "runner", "reserved_and_impossible_environment_entries_do_not_reach_the_run"),
+    ('runner/src/assignment.rs', 'let both = format!("{runner}:{lease}");', 'let both = runner.to_owned();', "runner", 'every_attempt_has_a_name_of_its_own'),
+    ("runner/src/assignment.rs", "if !error.is_passing() || Instant::now() + wait > give_up {", "if true {", "runner", "a_release_whose_answer_is_lost_is_repeated"),
+    ("runner/src/identity.rs", "same_origin(&identity, url)?;", "", "runner", "a_token_is_never_used_for_another_origin"),
     # store
     ("store/src/sqlite/ops/claims.rs", "let epoch = signed(run.epoch + 1)?;", "let epoch = signed(run.epoch)?;", "store", ""),
     ("store/src/sqlite/ops/ends.rs", "let epoch = if end.by.is_some() { run.epoch } else { run.epoch + 1 };", "let epoch = run.epoch;", "store", ""),

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use trestle_contract::pool::{Declaration, LeaseReleaseReason, Offer, PollAction, PollResponse};
 use trestle_contract::{LeaseId, RunId};
 use trestle_domain::{Backoff, BootClock, Clock};
-use trestle_sandbox::{Isolation, become_subreaper, find_node, watch_adopted};
+use trestle_sandbox::{Isolation, become_subreaper, find_node, give_back_start_up_pages, watch_adopted};
 
 use crate::assignment::{AssignedRun, Machine, RunEnd, release};
 use crate::capacity::Capacity;
@@ -204,6 +204,7 @@ impl Runner {
                 Polled::Answered(Ok(answer)) => {
                     if let Some(online) = online.take() {
                         online();
+                        give_back_start_up_pages();
                     }
                     self.act_on(answer, &capacity, standby, runs).await
                 }

@@ -244,13 +244,14 @@ impl Up<'_> {
     }
 }
 
-/// Waits until `condition` holds, looking again each time `tick` returns.
+/// Waits until `condition` holds, which nothing announces. It looks now and then: a core that spins here is
+/// missing where the condition comes about.
 #[track_caller]
 pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begin = std::time::Instant::now();
     while !condition() {
         assert!(begin.elapsed() < PATIENCE, "never: {what}");
-        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
     }
 }
 

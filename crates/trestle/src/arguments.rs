@@ -305,6 +305,14 @@ pub(crate) struct RunnerStartArgs {
     pub(crate) work: WorkOptions,
 }
 
+/// The command line of a run process alone. One is started for each run, and to build the whole command line takes
+/// longer than to read this one.
+#[derive(Debug, Parser)]
+pub(crate) struct RunProcess {
+    #[command(flatten)]
+    pub(crate) args: RunProcessArgs,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct RunProcessArgs {
     #[arg(long)]
@@ -347,5 +355,26 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_run_process_reads_its_arguments_as_the_whole_command_line_does() {
+        let words = [
+            "__run",
+            "--slot-fd",
+            "3",
+            "--slot-dir",
+            "/s",
+            "--prestart",
+            "--node",
+            "/n",
+            "--node-version",
+            "24.0.0",
+        ];
+        let alone = RunProcess::try_parse_from(words).unwrap().args;
+        let whole = Arguments::try_parse_from([&["trestle"], words.as_slice()].concat()).unwrap().command;
+        let Command::RunProcess(whole) = whole else { panic!("{whole:?}") };
+        assert_eq!(format!("{alone:?}"), format!("{whole:?}"));
+        assert!(RunProcess::try_parse_from(["__run", "--slot-fd", "3"]).is_err());
     }
 }

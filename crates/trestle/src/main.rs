@@ -19,13 +19,19 @@ use std::process::ExitCode;
 use clap::Parser;
 use trestle_cli::{AddressSources, CliError, Client, EXIT_USAGE, Terminal, commands};
 
-use crate::arguments::{Arguments, Command, ServerOptions};
+use crate::arguments::{Arguments, Command, RunProcess, RunProcessArgs, ServerOptions};
 
 fn main() -> ExitCode {
     let invoked_as = std::env::args_os().next();
     let name = invoked_as.as_deref().map(Path::new).and_then(Path::file_name);
     if name == Some(OsStr::new("boardwalk-runner")) {
         return block_on(runner_program::main(std::env::args().skip(1).collect()));
+    }
+    let second = std::env::args_os().nth(1);
+    if second.as_deref() == Some(OsStr::new("__run"))
+        && let Ok(run) = RunProcess::try_parse_from(std::env::args_os().skip(1))
+    {
+        return run_process(run.args);
     }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
@@ -36,13 +42,15 @@ fn main() -> ExitCode {
         }
     };
     match arguments.command {
-        // A run process is small: one thread, and nothing of the rest.
-        Command::RunProcess(run) => {
-            logging::start("warn");
-            trestle_runtime::run(run.into())
-        }
+        Command::RunProcess(run) => run_process(run),
         command => block_on(execute(command)),
     }
+}
+
+/// A run process is small: one thread, and nothing of the rest.
+fn run_process(run: RunProcessArgs) -> ExitCode {
+    logging::start("warn");
+    trestle_runtime::run(run.into())
 }
 
 fn block_on(work: impl Future<Output = ExitCode>) -> ExitCode {

@@ -259,6 +259,15 @@ mod tests {
     }
 
     #[test]
+    fn a_child_that_was_never_seen_beside_its_parent_belongs_by_its_session_or_group() {
+        let adopted =
+            |pid, group, session| Stat { pid, parent: 1, group, session, state: 'S', start_time: 2 };
+        let mut tree = Tree::of(ProcessIdentity { pid: 10, start_time: 1 });
+        let found = tree.living(&[adopted(11, 11, 10), adopted(12, 10, 12), adopted(13, 13, 13)]);
+        assert_eq!(found.iter().map(|process| process.pid).collect::<Vec<_>>(), [11, 12]);
+    }
+
+    #[test]
     fn a_number_that_was_used_again_is_no_member() {
         let mut tree = Tree::of(ProcessIdentity { pid: 10, start_time: 1 });
         let other = Stat { pid: 10, parent: 1, group: 10, session: 10, state: 'S', start_time: 2 };

@@ -25,7 +25,10 @@ pub(crate) async fn between_the_claims_cancel_is_immediate(factory: Arc<dyn Fact
     let runner = bench.runner("one", &[]).await;
     bench.run().await;
     let held = bench.claim(&runner).await;
+    let granted = bench.store.access(&held.fence).await.unwrap().epoch;
     assert_eq!(bench.store.request_cancel(&held.run).await.unwrap(), CancelOutcome::Cancelled);
+    // Whoever ends a run that is not its own takes the next epoch with it.
+    assert_eq!(bench.store.access(&held.fence).await.unwrap().epoch, granted + 1);
     assert!(matches!(
         bench.claim_run(&held.fence, "process-1").await,
         Err(StoreError::Conflict(Conflict::RunEnded))

@@ -229,9 +229,7 @@ async fn outage(weather: Weather) {
     let mut process = fake.begin_at(&proxy.url(), fake.options()).await;
     fake.until_line("first").await;
     fake.until("a renewal", |plane| plane.renewals(RUN) > 0).await;
-    proxy.set_weather(weather);
-    tokio::time::timeout(lease * 2 / 3, std::future::pending::<()>()).await.unwrap_err();
-    proxy.set_weather(Weather::Fair);
+    proxy.spoil(weather, lease * 2 / 3).await;
     let_the_child_end(&fake).await;
     completes(&mut process).await;
     assert_done_once(&fake);

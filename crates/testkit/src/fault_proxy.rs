@@ -123,6 +123,13 @@ impl FaultProxy {
         format!("http://{}", self.address)
     }
 
+    /// Bad weather for a time, fair weather after it.
+    pub async fn spoil(&self, weather: Weather, length: Duration) {
+        self.set_weather(weather);
+        tokio::time::sleep(length).await;
+        self.set_weather(Weather::Fair);
+    }
+
     /// Changes the weather, for open and for new connections.
     pub fn set_weather(&self, weather: Weather) {
         self.shared.weather.send_replace(weather);

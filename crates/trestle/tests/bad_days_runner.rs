@@ -433,12 +433,7 @@ impl Spoiled {
 
     /// Spoils the network for a time.
     fn spoil(&self, weather: Weather, length: Duration) {
-        self.runtime.block_on(async {
-            self.proxy.set_weather(weather);
-            let over = tokio::time::Instant::now() + length;
-            tokio::time::sleep_until(over).await;
-            self.proxy.set_weather(Weather::Fair);
-        });
+        self.runtime.block_on(self.proxy.spoil(weather, length));
     }
 }
 
